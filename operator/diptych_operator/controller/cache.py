@@ -5,7 +5,7 @@ replaces a newer one, and a list from before a deletion does not bring the objec
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from diptych_operator.desired.drift import ADDED, additions
@@ -98,6 +98,8 @@ class ObjectCache:
         self._shared_urls = shared_urls
         self.missing_dependencies: dict[ObjectKey, tuple[MissingDependency, ...] | None] = {}
         """What each polled owner's pods report as missing; None if no pod has answered."""
+        self.answers: dict[ObjectKey, Mapping[str, Object]] = {}
+        """What the pods of owners that are no Agents answered to `/ready`, by pod."""
         self.asked: dict[ObjectKey, str] = {}
         """The pod template, by its digest, of which all pods were when they were asked last."""
         self.start_problems: dict[ObjectKey, Problem] = {}
@@ -189,6 +191,14 @@ class ObjectCache:
     def pods(self, owner: ObjectKey) -> tuple[Object, ...]:
         return tuple(self._labelled.get((POD, owner), {}).values())
 
+    def pod_selectors(self, agent: Agent) -> list[dict[str, str]]:
+        """Return the labels of the pods in which an Agent runs."""
+        return [agent.selector_labels]
+
+    def pools(self, agent: Agent) -> list[NamespacedName]:  # noqa: ARG002 - no pools yet
+        """Name the ServiceAccounts, besides its own, as which an Agent may call."""
+        return []
+
     def config_maps(self, owner: Owner) -> tuple[Object, ...]:
         """Return the live ConfigMaps that an owner has."""
         found = self._labelled.get((CONFIG_MAP, owner.key), {}).values()
@@ -250,6 +260,7 @@ class ObjectCache:
         """Forget what a deleted owner depended on; return the owners it referred to."""
         referred = self._set_references(key, frozenset())
         self.missing_dependencies.pop(key, None)
+        self.answers.pop(key, None)
         self.start_problems.pop(key, None)
         self.asked.pop(key, None)
         for kind in _LABELLED:

@@ -1,10 +1,11 @@
-"""Polls for facts that no watch shows: missing dependencies, and why a pod does not start.
+"""Polls for facts that no watch shows: what pods say of themselves, and why one does not start.
 
-A pod's `/ready` lists missing dependencies to callers that prove to be the operator. Why a pod does
-not start, say for want of a volume, stands in the kubelet's Events alone.
+An Agent's `/ready` lists missing dependencies to callers that prove to be the operator. Why a pod
+does not start, say for want of a volume, stands in the kubelet's Events alone.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -17,12 +18,12 @@ import orjson
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
-from diptych_operator.desired.access import audience
 from diptych_operator.desired.rollout import is_rolled_out, mark_of
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import AGENT, PORT, NamespacedName, Object, ObjectKey
+from diptych_operator.resources.kinds import NamespacedName, Object, ObjectKey
+from diptych_operator.resources.owner import Owner
 from diptych_operator.status.conditions import MissingDependency
 from diptych_operator.status.pods import is_held_up, pod_address, start_problem
 
@@ -37,6 +38,8 @@ TOKEN_RENEWED_AFTER = 1800.0
 """Seconds after which a token is replaced: well before it expires, whatever the API gives."""
 TOKEN_RETRY_SECONDS = 60.0
 
+REFUSED = "refused"
+"""The field of an answer with the reason for which a pod refuses the operator's token."""
 _TIMEOUT = aiohttp.ClientTimeout(total=3)
 _MAX_PODS = 5
 _MAX_BODY = 64 * 1024
@@ -48,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class StatusTokens:
-    """Tokens of the operator's ServiceAccount, each with one Agent as audience.
+    """Tokens of the operator's ServiceAccount, each with one owner as audience.
 
     Without an `account` there are none.
     """
@@ -62,38 +65,38 @@ class StatusTokens:
         self._client = client
         self._account = account
         self._clock = clock
-        self._tokens: dict[NamespacedName, tuple[str | None, float]] = {}
+        self._tokens: dict[str, tuple[str | None, float]] = {}
         """The token, None if the API gave none, and the time until which that holds."""
 
-    async def token(self, name: NamespacedName) -> str | None:
-        """Return a token for an Agent; None if the API refuses one."""
+    async def token(self, audience: str) -> str | None:
+        """Return a token for an audience; None if the API refuses one."""
         if self._account is None:
             return None
-        token, until = self._tokens.get(name, (None, 0.0))
+        token, until = self._tokens.get(audience, (None, 0.0))
         now = self._clock()
         if now >= until:
-            token = await self._request(self._account, name) or token
-            self._tokens[name] = (
+            token = await self._request(self._account, audience) or token
+            self._tokens[audience] = (
                 token,
                 now + (TOKEN_RENEWED_AFTER if token else TOKEN_RETRY_SECONDS),
             )
         return token
 
-    def keep(self, names: set[NamespacedName]) -> None:
-        """Forget the tokens of all other Agents."""
-        for name in self._tokens.keys() - names:
-            del self._tokens[name]
+    def keep(self, audiences: set[str]) -> None:
+        """Forget the tokens of all other audiences."""
+        for audience in self._tokens.keys() - audiences:
+            del self._tokens[audience]
 
-    async def _request(self, account: NamespacedName, name: NamespacedName) -> str | None:
+    async def _request(self, account: NamespacedName, audience: str) -> str | None:
         try:
-            return await self._client.create_token(account, audience(name), TOKEN_SECONDS)
+            return await self._client.create_token(account, audience, TOKEN_SECONDS)
         except ApiError as error:
-            _log.warning("%s/%s: no token to ask its pods with: %s", *name, error)
+            _log.warning("no token for %s to ask pods with: %s", audience, error)
             return None
 
 
 class ReadinessPoll:
-    """Polls the pods of all Agents; a changed answer queues the Agent."""
+    """Polls the pods of all owners; a changed answer queues the owner."""
 
     def __init__(
         self,
@@ -108,35 +111,43 @@ class ReadinessPoll:
         self._tokens = tokens
 
     async def run(self) -> None:
-        """Poll all Agents, forever."""
+        """Poll all owners, forever."""
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as session:
             while True:
-                names = tuple(self._cache.agent_names())
-                self._tokens.keep(set(names))
-                for start in range(0, len(names), AT_ONCE):
-                    batch = names[start : start + AT_ONCE]
-                    await asyncio.gather(*(self._poll(name, session) for name in batch))
+                found = map(self._cache.owner, tuple(self._cache.owner_keys()))
+                owners = [one for one in found if one and not one.is_terminating]
+                self._tokens.keep({owner.audience for owner in owners})
+                for start in range(0, len(owners), AT_ONCE):
+                    batch = owners[start : start + AT_ONCE]
+                    await asyncio.gather(*(self._poll(owner, session) for owner in batch))
                     await asyncio.sleep(TICK)
                 await asyncio.sleep(PERIOD)
 
-    async def _poll(self, name: NamespacedName, session: aiohttp.ClientSession) -> None:
-        agent = self._cache.agent(name)
-        if agent is None or agent.is_terminating:
+    async def _poll(self, owner: Owner, session: aiohttp.ClientSession) -> None:
+        key, revision = owner.key, self._revision(owner)
+        answers = await self._ask_pods(owner, session)
+        if self._cache.owner(key) is None:
             return
-        revision = self._revision(agent)
-        missing = await self._ask_pods(name, session)
-        known, asked = self._cache.missing_dependencies, self._cache.asked
-        key = agent.key
-        has_changed = key not in known or (missing, revision) != (known[key], asked.get(key))
-        known[key] = missing
-        asked[key] = revision
+        has_changed = self._note(owner, answers, revision)
         if await self._ask_for_events(key) or has_changed:
             self._queue.add(key)
 
-    def _revision(self, agent: Agent) -> str:
+    def _note(self, owner: Owner, answers: Mapping[str, Object], revision: str) -> bool:
+        """Put the pods' answers into the cache; return whether they have changed."""
+        cache, key = self._cache, owner.key
+        if not isinstance(owner, Agent):
+            has_changed = cache.answers.get(key) != answers
+            cache.answers[key] = answers
+            return has_changed
+        known, missing = cache.missing_dependencies, _missing(answers)
+        has_changed = key not in known or (missing, revision) != (known[key], cache.asked.get(key))
+        known[key], cache.asked[key] = missing, revision
+        return has_changed
+
+    def _revision(self, owner: Owner) -> str:
         """Return the pod template's digest of which all pods are; empty while they roll."""
-        deployment = self._cache.deployment(agent)
+        deployment = self._cache.deployment(owner)
         mark = mark_of(deployment) if is_rolled_out(deployment) else None
         return mark.template if mark else ""
 
@@ -163,21 +174,29 @@ class ReadinessPoll:
             problems[owner] = found
         return found != former
 
-    async def _ask_pods(
-        self, name: NamespacedName, session: aiohttp.ClientSession
-    ) -> tuple[MissingDependency, ...] | None:
-        """Return all pods' missing dependencies, without duplicates; None if no pod answers."""
-        key = ObjectKey(AGENT, *name)
-        pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(key)}
+    async def _ask_pods(self, owner: Owner, session: aiohttp.ClientSession) -> dict[str, Object]:
+        """Return what pods answer, by their names; those without a usable answer are left out."""
+        if (port := owner.ready_port) is None:
+            return {}
+        pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(owner.key)}
         asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
-        token = await self._tokens.token(name) if asked else None
+        token = await self._tokens.token(owner.audience) if asked else None
         found = await asyncio.gather(
-            *(_ask_pod(session, pod, address, token) for pod, address in asked)
+            *(_ask_pod(session, address, port, token) for _, address in asked)
         )
-        answers = {
-            pod: answer for (pod, _), answer in zip(asked, found, strict=True) if answer is not None
-        }
-        return _merged(answers) if answers else None
+        return {pod: answer for (pod, _), answer in zip(asked, found, strict=True) if answer}
+
+
+def _missing(answers: Mapping[str, Object]) -> tuple[MissingDependency, ...] | None:
+    """Return all pods' missing dependencies, without duplicates; None if no pod has told."""
+    found = {}
+    for pod, answer in answers.items():
+        if refused := answer.get(REFUSED):
+            found[pod] = [MissingDependency("pod", pod, refused)]
+            continue
+        with contextlib.suppress(AttributeError, KeyError, TypeError):  # of some other server
+            found[pod] = list(_missing_dependencies(answer["missing"]))
+    return _merged(found) if found else None
 
 
 def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[MissingDependency, ...]:
@@ -195,23 +214,25 @@ def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[Missing
 
 
 async def _ask_pod(
-    session: aiohttp.ClientSession, pod: str, address: str, token: str | None
-) -> list[MissingDependency] | None:
-    """Ask one pod for its missing dependencies; None without a usable answer."""
+    session: aiohttp.ClientSession, address: str, port: int, token: str | None
+) -> Object | None:
+    """Return the JSON of a pod's answer; None without a usable one.
+
+    A pod that refuses the token answers with the reason, as `REFUSED`.
+    """
     host = f"[{address}]" if ":" in address else address
-    url, headers = f"http://{host}:{PORT}/ready", {"Authorization": f"Bearer {token}"}
+    url, headers = f"http://{host}:{port}/ready", {"Authorization": f"Bearer {token}"}
     try:
         async with session.get(
             url, headers=headers if token else None, allow_redirects=False
         ) as response:
             body = await response.content.read(_MAX_BODY)
         if refused := _refusal(response.headers):
-            return [MissingDependency("pod", pod, refused)]
-        return list(_missing_dependencies(orjson.loads(body)["missing"]))
-    except (aiohttp.ClientError, TimeoutError, OSError):
+            return {REFUSED: refused}
+        answer = orjson.loads(body)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
         return None
-    except (AttributeError, KeyError, TypeError, ValueError):  # the answer of some other server
-        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def _refusal(headers: Mapping[str, str]) -> str:

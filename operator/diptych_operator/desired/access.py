@@ -41,12 +41,6 @@ class AccessSettings:
     operator: NamespacedName | None = None
 
 
-def audience(name: NamespacedName) -> str:
-    """Return the audience of tokens for an Agent."""
-    namespace, own_name = name
-    return f"diptych.dev/{namespace}/{own_name}"
-
-
 def access_config_map_name(agent: Agent) -> str:
     """Name the ConfigMap with the access file of an Agent; no other one of the operator's can be
     called so, as those end in hexadecimal digits.
@@ -69,7 +63,7 @@ def access_text(
         own_grants.append(_grant(settings.operator, "status"))
     cluster = {
         "url": issuer.url,
-        "audience": audience(agent.namespaced_name),
+        "audience": agent.audience,
         "jwks": {"keys": issuer.keys},
         "isCluster": True,
     }
@@ -96,7 +90,7 @@ def token_sources(peers: Iterable[PeerRef]) -> list[Object]:
     return [
         {
             "serviceAccountToken": {
-                "audience": audience(name),
+                "audience": Agent.audience_of(name),
                 "expirationSeconds": TOKEN_SECONDS,
                 "path": f"tokens/{name[0]}.{name[1]}",
             }

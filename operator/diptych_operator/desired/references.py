@@ -57,7 +57,7 @@ _SCHEME_PORTS = {"http": 80, "https": 443}
 
 
 class Permission(Enum):
-    """Whether a peer's `spec.allowedNamespaces` lets an Agent delegate to it."""
+    """Whether an owner's `spec.allowedNamespaces` lets Agents of a namespace use it."""
 
     ALLOWED = auto()
     DENIED = auto()
@@ -135,21 +135,25 @@ def may_delegate(agent: Agent, peer: PeerRef, observed: ObservedState) -> bool:
 
 
 def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) -> Permission:
-    """Evaluate the peer's `spec.allowedNamespaces` for this Agent.
+    """Evaluate the peer's `spec.allowedNamespaces` for this Agent."""
+    target = observed.agents.get(peer.name)
+    return permission(target, agent.namespace, observed) if target else Permission.ALLOWED
+
+
+def permission(owner: Owner, namespace: str, observed: ObservedState) -> Permission:
+    """Evaluate an owner's `spec.allowedNamespaces` for Agents of a namespace.
 
     An operator that watches some namespaces only may not read Namespaces. Of their labels it knows
     one: the label with the namespace's name.
     """
-    namespace, _ = peer.name
-    target = observed.agents.get(peer.name)
-    if target is None or namespace == agent.namespace:
+    if namespace == owner.namespace:
         return Permission.ALLOWED
-    allowed = target.spec.get("allowedNamespaces") or {}
+    allowed = owner.spec.get("allowedNamespaces") or {}
     match allowed.get("from"):
         case "All":
             return Permission.ALLOWED
         case "Selector":
-            return _selector_permission(allowed["selector"], agent.namespace, observed)
+            return _selector_permission(allowed["selector"], namespace, observed)
         case _:  # Same, which is the default
             return Permission.DENIED
 

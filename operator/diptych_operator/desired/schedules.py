@@ -9,7 +9,7 @@ from typing import Any
 
 from diptych_cel.expressions import InvalidExpression, Result, check_expression
 from diptych_cron import Cron, InvalidCron
-from diptych_operator.desired.access import TOKEN_SECONDS, audience
+from diptych_operator.desired.access import TOKEN_SECONDS
 from diptych_operator.desired.deployment import PodDefaults
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.job_pod import job_pod
@@ -87,7 +87,7 @@ def _cron_job_spec(agent: Agent, schedule: Mapping[str, Any], pods: PodDefaults)
 def _pod_template(agent: Agent, schedule: Mapping[str, Any], pods: PodDefaults) -> Object:
     session = schedule.get("session")
     token = {
-        "audience": audience(agent.namespaced_name),
+        "audience": agent.audience,
         "expirationSeconds": TOKEN_SECONDS,
         "path": "token",
     }

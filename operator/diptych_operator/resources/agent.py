@@ -75,6 +75,10 @@ class Agent(Owner):
     component = "agent"
 
     @property
+    def ready_port(self) -> int:
+        return PORT
+
+    @property
     def url(self) -> str:
         """The Agent's URL inside the cluster; its identity in a delegation's call path."""
         return agent_url(self.namespaced_name)

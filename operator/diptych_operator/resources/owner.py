@@ -27,6 +27,8 @@ class Owner:
     """The label `app.kubernetes.io/name` of its children and pods."""
     component: ClassVar[str]
     """Their label `app.kubernetes.io/component`."""
+    audience_path: ClassVar[str] = ""
+    """Stands before the name in the audience of tokens for it."""
     suffix: ClassVar[str] = ""
     """Ends the names of its children, so that objects of two kinds may share a name."""
 
@@ -52,6 +54,15 @@ class Owner:
             status=content.get("status") or {},
         )
 
+    @classmethod
+    def audience_of(cls, name: NamespacedName) -> str:
+        """Return the audience of tokens for an object of this kind."""
+        return f"diptych.dev/{name[0]}/{cls.audience_path}{name[1]}"
+
+    @property
+    def audience(self) -> str:
+        return self.audience_of(self.namespaced_name)
+
     @property
     def namespaced_name(self) -> NamespacedName:
         return self.namespace, self.name
@@ -59,6 +70,11 @@ class Owner:
     @property
     def key(self) -> ObjectKey:
         return ObjectKey(self.kind, self.namespace, self.name)
+
+    @property
+    def ready_port(self) -> int | None:
+        """The port of its pods' `/ready`; None if the operator does not ask them."""
+        return None
 
     @property
     def child_name(self) -> str:

@@ -15,6 +15,7 @@ from support.operator_process import SETTINGS, changes, condition, quicken, runn
 from diptych_operator.controller import readiness_poll
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.desired.access import AccessSettings
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, EVENT, POD, ObjectKey
 from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import MissingDependency
@@ -99,7 +100,7 @@ async def pod_that_misses(missing, monkeypatch, heads=None):
         writer.close()
 
     server = await asyncio.start_server(ready, "127.0.0.1", 0)
-    monkeypatch.setattr(readiness_poll, "PORT", server.sockets[0].getsockname()[1])
+    monkeypatch.setattr(Agent, "ready_port", server.sockets[0].getsockname()[1])
     try:
         yield
     finally:
