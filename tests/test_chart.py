@@ -171,15 +171,19 @@ def test_a_namespaced_operator_has_no_right_anywhere_else():
 # ---- admission policies (tried in tests/admission)
 
 
+AUTHORS = ("authors", "authors-models", "authors-tools", "authors-pools")
+PODS = ("pods", "pods-tools", "pods-pools")
+
+
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        pytest.param((), {"authors", "pods", "operator"}, id="as it is"),
+        pytest.param((), {*AUTHORS, *PODS, "operator"}, id="as it is"),
         pytest.param(("admission.enabled=false",), set(), id="switched off"),
         pytest.param(
-            ("admission.authors=false", "admission.operator=false"), {"pods"}, id="one of them"
+            ("admission.authors=false", "admission.operator=false"), {*PODS}, id="one of them"
         ),
-        pytest.param(("admission.podSecurity=privileged",), {"authors", "operator"}, id="any pod"),
+        pytest.param(("admission.podSecurity=privileged",), {*AUTHORS, "operator"}, id="any pod"),
     ],
 )
 def test_each_policy_is_switched_by_a_value(settings, names):

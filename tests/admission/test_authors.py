@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 import yaml
-from support.admission import allow, dry_create, manifest, refusal, rule
+from support.admission import PLURALS, allow, dry_create, manifest, of_kind, refusal, rule
 from support.agents import MODEL
 from support.real_api import ROOT, ErrorResponse, RealApi
 from support.secret_places import manifest_places, pod_places, with_secret
 
 from diptych_operator.resources.kinds import AGENT
 
-CRD = yaml.safe_load((ROOT / "crds" / "diptych.dev_agents.yaml").read_text(encoding="utf-8"))
-SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+CRDS = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in (ROOT / "crds").glob("*.yaml")]
 
 REF = {"secretKeyRef": {"name": "hidden", "key": "k"}}
 HEADERS = [{"name": "a", "valueFrom": REF}]
@@ -78,7 +77,47 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "triggers[].secret": ("triggers.secret", {"triggers": [{**TRIGGER, "secret": REF}]}),
 }
-"""Where the CRD has a Secret, what a refusal calls it, and an Agent that names one there."""
+"""Where an Agent's CRD has a Secret, what a refusal calls it, and a spec that names one there."""
+MODEL_API = {"endpoint": "http://m"}
+SERVER = {"source": {"containerImage": {"ref": "i"}}}
+HIDDEN_REDIS = {"redis": {"urlFrom": REF}}
+OTHER_PLACES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
+    ("ModelAPI", "apiKey.secretKeyRef"): ("apiKey", {**MODEL_API, "apiKey": REF}),
+    ("ModelAPI", "headers[].valueFrom.secretKeyRef"): (
+        "headers",
+        {**MODEL_API, "headers": HEADERS},
+    ),
+    ("ModelAPI", "fallbacks[].apiKey.secretKeyRef"): (
+        "apiKey",
+        {**MODEL_API, "fallbacks": [{**MODEL, "apiKey": REF}]},
+    ),
+    ("ModelAPI", "fallbacks[].headers[].valueFrom.secretKeyRef"): (
+        "headers",
+        {**MODEL_API, "fallbacks": [{**MODEL, "headers": HEADERS}]},
+    ),
+    ("ModelAPI", "redis.urlFrom.secretKeyRef"): ("redis", {**MODEL_API, **HIDDEN_REDIS}),
+    ("MCPServer", "source.remote.headers[].valueFrom.secretKeyRef"): (
+        "source.remote.headers",
+        {"source": {"remote": {"url": "http://t", "headers": HEADERS}}},
+    ),
+    ("MCPServer", "config.env[].valueFrom.secretKeyRef"): (
+        "config.env",
+        {**SERVER, "config": {"env": HEADERS}},
+    ),
+    ("MCPServer", "config.envFrom[].secretRef"): (
+        "config.envFrom",
+        {**SERVER, "config": {"envFrom": [{"secretRef": {"name": "hidden"}}]}},
+    ),
+    ("MCPServer", "config.storage[].source.secret"): (
+        "config.storage",
+        {
+            **SERVER,
+            "config": {"storage": [{"path": "/a", "source": {"secret": {"secretName": "hidden"}}}]},
+        },
+    ),
+    ("AgentPool", "redis.urlFrom.secretKeyRef"): ("redis", HIDDEN_REDIS),
+}
+"""The same of the other kinds."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +127,7 @@ def author(api: RealApi) -> RealApi:
         api,
         "author",
         "team",
-        rule("diptych.dev", "agents", "create", "update", "patch"),
+        *(rule("diptych.dev", plural, "create", "update", "patch") for plural in PLURALS),
         rule("diptych.dev", "agents/scale", "update", "patch"),
         rule("", "pods", "create"),
         rule("", "secrets", "get", names=("own",)),
@@ -98,9 +137,16 @@ def author(api: RealApi) -> RealApi:
     return found
 
 
-def test_every_place_of_the_crd_is_tried():
+def test_every_place_of_the_crds_is_tried():
     """A new one needs a line above, and one in the chart's admission-authors.yaml."""
-    assert set(manifest_places(SPEC)) == set(PLACES)
+    known = {("Agent", place) for place in PLACES} | OTHER_PLACES.keys()
+    assert {
+        (crd["spec"]["names"]["kind"], place)
+        for crd in CRDS
+        for place in manifest_places(
+            crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        )
+    } == known
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -118,6 +164,35 @@ def test_a_secret_that_its_author_may_get_is_taken(author, place):
     _, spec = PLACES[place]
     own = yaml.safe_load(yaml.safe_dump(spec).replace("hidden", "own"))
     assert refusal(author, manifest("a", "team", **own)) == ""
+
+
+@pytest.mark.parametrize("place", OTHER_PLACES)
+def test_of_the_other_kinds_too(author, place):
+    kind, _ = place
+    called, spec = OTHER_PLACES[place]
+    said = refusal(author, of_kind(kind, "team", **spec))
+    assert f"spec.{called} names Secret hidden, which you may not get in namespace team" in said
+    own = yaml.safe_load(yaml.safe_dump(spec).replace("hidden", "own"))
+    assert refusal(author, of_kind(kind, "team", **own)) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "called", "spec"),
+    [
+        ("AgentPool", "podTemplate", lambda template: {"podTemplate": template}),
+        (
+            "MCPServer",
+            "runtime.podTemplate",
+            lambda template: {**SERVER, "runtime": {"podTemplate": template}},
+        ),
+    ],
+)
+def test_a_template_of_another_kind_may_name_no_hidden_secret(author, kind, called, spec):
+    for place in ("volumes[].secret.secretName", "containers[].envFrom[].secretRef.name"):
+        hidden = of_kind(kind, "team", **spec({"spec": with_secret(place, "hidden")}))
+        assert f"spec.{called} names Secret hidden, which" in refusal(author, hidden)
+        own = of_kind(kind, "team", **spec({"spec": with_secret(place, "own")}))
+        assert refusal(author, own) == ""
 
 
 def test_every_place_of_a_pod_is_refused(api, author):
@@ -142,6 +217,25 @@ def test_who_may_create_no_pods_may_write_no_agents(api):
     allow(api, "podless", "team", rule("diptych.dev", "agents", "create"))
     said = refusal(api.impersonating("podless"), manifest("a", "team"))
     assert "you may not create pods in namespace team; ask for the role edit there." in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "makes_pods"),
+    [
+        ("ModelAPI", MODEL_API, False),
+        ("ModelAPI", {**MODEL_API, "proxy": {}}, True),
+        ("ModelAPI", {"hosted": {"engine": "vllm", "image": "i"}}, True),
+        ("MCPServer", {"source": {"remote": {"url": "http://t"}}}, False),
+        ("MCPServer", SERVER, True),
+        ("MCPServer", {"source": {"python": "a = 1"}}, True),
+        ("AgentPool", {}, True),
+    ],
+)
+def test_of_the_other_kinds_only_those_that_make_pods_need_the_right(api, kind, spec, makes_pods):
+    allow(api, "no-pods", "team", *(rule("diptych.dev", one, "create") for one in PLURALS))
+    said = refusal(api.impersonating("no-pods"), of_kind(kind, "team", **spec))
+    assert ("you may not create pods in namespace team" in said) is makes_pods
+    assert bool(said) is makes_pods
 
 
 def test_a_right_in_another_namespace_is_of_no_use(api, author):

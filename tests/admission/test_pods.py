@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from support.admission import eventually, manifest, refusal
+from support.admission import eventually, manifest, of_kind, refusal
 from support.agents import PLATFORM, agent
 from support.chart import rendered
 from support.real_api import ErrorResponse, RealApi
@@ -150,6 +150,27 @@ def test_what_pod_security_takes_is_taken(api, judged, which):
     assert refusal(api, manifest("a", "pods", podTemplate={"spec": spec})) == ""
 
 
+def templates(spec):
+    """Return a pool and a tool server with a template, whose own container is `server`."""
+    renamed = yaml.safe_load(yaml.safe_dump(spec).replace("name: agent", "name: server"))
+    runtime = {"podTemplate": {"spec": renamed}}
+    yield of_kind("AgentPool", "pods", podTemplate={"spec": spec}), "podTemplate"
+    server = of_kind("MCPServer", "pods", source={"command": ["a"]}, runtime=runtime)
+    yield server, "runtime.podTemplate"
+
+
+def test_templates_of_the_other_kinds_are_judged_alike(api):
+    for named, spec in (BASELINE | RESTRICTED).items():
+        for content, called in templates(spec):
+            said = refusal(api, content)
+            assert f"spec.{called}.spec does not fit Pod Security restricted: " in said
+            renamed = named.replace("container agent", "container server")
+            assert (named if content["kind"] == "AgentPool" else renamed) in said
+    for which, spec in FITTING.items():
+        for content, _ in templates(spec):
+            assert refusal(api, content) == "", which
+
+
 def test_all_that_does_not_fit_is_named_at_once(api):
     spec = {"hostPID": True, **side(securityContext={}), **BASELINE["volume x"]}
     said = refusal(api, manifest("a", "pods", podTemplate={"spec": spec}))
@@ -231,4 +252,7 @@ def test_the_level_privileged_is_no_policy():
         for content in rendered("admission.podSecurity=privileged")
         if content["kind"] == "ValidatingAdmissionPolicy"
     ]
-    assert sorted(names) == ["diptych-authors.here", "diptych-operator.here"]
+    assert sorted(names) == [
+        *("diptych-authors-models.here", "diptych-authors-pools.here"),
+        *("diptych-authors-tools.here", "diptych-authors.here", "diptych-operator.here"),
+    ]

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from support.real_api import ROOT, ErrorResponse, RealApi, install, real_api
 from diptych_operator.resources.kinds import AGENT, NAMESPACE, SERVICE_ACCOUNT, Object
 
 SECONDS = 30.0
+PLURALS = ("agents", "modelapis", "mcpservers", "agentpools")
 _numbers = itertools.count()
 KINDS = {
     "Role",
@@ -42,8 +44,8 @@ BASELINE = (
 def served(program: Path, folder: Path) -> Iterator[RealApi]:
     """Serve a real API with these releases in it."""
     with real_api(program, folder) as api:
-        crd = ROOT / "crds" / "diptych.dev_agents.yaml"
-        install(api, yaml.safe_load(crd.read_text(encoding="utf-8")))
+        for crd in (ROOT / "crds").glob("*.yaml"):
+            install(api, yaml.safe_load(crd.read_text(encoding="utf-8")))
         for name in ("here", "team", "pods", "loose", "elsewhere"):
             api.create(NAMESPACE, {"metadata": {"name": name}})
             api.create(SERVICE_ACCOUNT, {"metadata": {"name": "agent", "namespace": name}})
@@ -93,13 +95,20 @@ def manifest(name: str, namespace: str, **spec: Any) -> Object:
     return {"apiVersion": AGENT.api_version, "kind": AGENT.name, **content}
 
 
+def of_kind(kind: str, namespace: str, **spec: Any) -> Object:
+    """Return an object of a kind beside the Agent."""
+    head = {"apiVersion": AGENT.api_version, "kind": kind}
+    return {**head, "metadata": {"name": "a", "namespace": namespace}, "spec": spec}
+
+
 def dry_create(api: RealApi, content: Object) -> None:
-    """Ask whether the API would take an Agent. Raises `ErrorResponse`."""
-    api.ask("POST", AGENT.path(content["metadata"]["namespace"]) + "?dryRun=All", content)
+    """Ask whether the API would take an object of ours. Raises `ErrorResponse`."""
+    kind = replace(AGENT, plural=content["kind"].lower() + "s")
+    api.ask("POST", kind.path(content["metadata"]["namespace"]) + "?dryRun=All", content)
 
 
 def refusal(api: RealApi, content: Object) -> str:
-    """Give the sentence with which the API refuses an Agent; "" if it takes it."""
+    """Return the sentence with which the API refuses an object; "" if it takes it."""
     try:
         dry_create(api, content)
     except ErrorResponse as error:
@@ -111,12 +120,30 @@ def refusal(api: RealApi, content: Object) -> str:
 def _wait_until_in_force(api: RealApi) -> None:
     """Policies count some seconds after they are there."""
     stranger = api.impersonating("stranger")
-    allow(api, "stranger", "team", rule("diptych.dev", "agents", "create"))
+    allow(api, "stranger", "team", *(rule("diptych.dev", plural, "create") for plural in PLURALS))
     host = {"spec": {"hostNetwork": True}}
     claims = (
         lambda: "ValidatingAdmissionPolicy" in refusal(stranger, manifest("a", "team")),
+        *(
+            lambda one=one: "ValidatingAdmissionPolicy" in refusal(stranger, one)
+            for one in (
+                of_kind("ModelAPI", "team", endpoint="http://m", proxy={}),
+                of_kind("MCPServer", "team", source={"command": ["a"]}),
+                of_kind("AgentPool", "team"),
+            )
+        ),
         lambda: refusal(api, manifest("a", "pods", podTemplate=host)),
         lambda: refusal(api, manifest("a", "loose", podTemplate=host)),
+        *(
+            lambda one=one: refusal(api, one)
+            for namespace in ("pods", "loose")
+            for one in (
+                of_kind("AgentPool", namespace, podTemplate=host),
+                of_kind(
+                    "MCPServer", namespace, source={"command": ["a"]}, runtime={"podTemplate": host}
+                ),
+            )
+        ),
     )
     for claim in claims:
         eventually(claim)

@@ -154,13 +154,22 @@ spec:
   {{- end }}
 {{- end }}
 
-{{- /* What both policies for Agents count on; first, so that this is what is said if it does not hold. */ -}}
+{{- /* The PodSpec of a kind's template, such as `runtime.podTemplate`; none if it has no template. */ -}}
+{{- define "diptych.pod" -}}
+{{- if . -}}
+object.spec.?{{ . | replace "." ".?" }}.?spec.orValue({})
+{{- else -}}
+"{}"
+{{- end }}
+{{- end }}
+
+{{- /* What the policies for templates count on; first, so that this is what is said if it does not hold. */ -}}
 {{- define "diptych.podShape" -}}
 - expression: >-
     ['containers', 'initContainers', 'ephemeralContainers', 'volumes', 'imagePullSecrets'].all(f,
       !(f in variables.pod) || type(variables.pod[f]) == list
       && variables.pod[f].all(entry, type(entry) == map))
   message: >-
-    containers, initContainers, volumes and imagePullSecrets of spec.podTemplate.spec must be lists of
+    containers, initContainers, volumes and imagePullSecrets of spec.{{ . }}.spec must be lists of
     mappings.
 {{- end }}
