@@ -26,6 +26,11 @@ class Subject:
         """Return `<kind>:<name>`, the form used in records, logs and session owners."""
         return f"{self.kind}:{self.name}"
 
+    @property
+    def runs_schedules(self) -> bool:
+        """Whether it is the account of an Agent's schedules; their names are the operator's."""
+        return self.kind == "serviceaccount" and self.name.endswith(".schedules")
+
 
 class Right(Enum):
     """A right of a subject; the value is its name in manifests and error messages."""

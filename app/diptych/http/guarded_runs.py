@@ -21,7 +21,7 @@ from diptych.net.memory_budget import current_share, record_size
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.ids import owner_of, public_id
 from diptych.ports.stores import EventLog, Sessions
-from diptych.runs.request import RunRequest
+from diptych.runs.request import SCHEDULE, RunRequest
 from diptych.runs.service import RunService
 from diptych.runs.subscription import Subscription
 
@@ -338,7 +338,9 @@ def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:
     """Return the request with its session and subject set to the caller's."""
     if not caller.subject:
         return replace(request, subject="") if request.subject else request
-    subject = str(caller.subject)
+    subject, key = str(caller.subject), request.idempotency_key
+    if caller.subject.runs_schedules and key:
+        request = replace(request, notes={**request.notes, SCHEDULE: key.key.partition(":")[2]})
     if request.subject:
         return replace(request, owner=caller.owner, caller=subject)
     return replace(request, owner=caller.owner, subject=subject)

@@ -17,13 +17,25 @@ from diptych.core.catalog import Unavailable
 from diptych.core.events import CallFormat
 from diptych.http.bodies import json_router
 from diptych.http.openapi import reply
+from diptych.http.views import timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledEnd:
+    """How the last run of a schedule ended: its terminal event, and the time in Unix seconds."""
+
+    schedule: str
+    run_id: str
+    end: str
+    ended_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
     """Whether the pod takes work, why not, its unavailable dependencies, and notes for people.
 
-    `action_format` is the call format of runs that start now.
+    `action_format` is the call format of runs that start now. `scheduled` is of runs that ended
+    in this process.
     """
 
     is_ready: bool
@@ -31,6 +43,7 @@ class Readiness:
     unavailable: Sequence[Unavailable] = ()
     notes: Sequence[str] = ()
     action_format: CallFormat = "json"
+    scheduled: Sequence[ScheduledEnd] = ()
 
 
 _READY = reply("Ready", "It takes work.")
@@ -89,6 +102,15 @@ def _details(now: Readiness) -> dict[str, object]:
         "missing": [unavailable_value(item) for item in now.unavailable],
         "notes": list(now.notes),
         "action_format": now.action_format,
+        "scheduled": [
+            {
+                "schedule": each.schedule,
+                "run_id": each.run_id,
+                "end": each.end,
+                "ended_at": timestamp(each.ended_at),
+            }
+            for each in now.scheduled
+        ],
     }
 
 

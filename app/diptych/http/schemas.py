@@ -538,6 +538,16 @@ class Agent(Reply):
     unavailable: list[AgentGap]
 
 
+class ScheduledRunEnd(Reply):
+    """The end of a run that a schedule started; in a cluster `schedule` names its CronJob."""
+
+    schedule: str
+    run_id: str
+    end: str
+    """Its terminal event."""
+    ended_at: str
+
+
 class Ready(Reply):
     """Whether the agent takes work. All but `status` and `agent` needs the right to `read`."""
 
@@ -549,6 +559,8 @@ class Ready(Reply):
     notes: list[str] | None = None
     action_format: Literal["json", "native"] | None = None
     """How runs that start now ask the model for calls."""
+    scheduled: list[ScheduledRunEnd] | None = None
+    """The last run of each schedule that ended in this process."""
 
 
 def definitions() -> dict[str, Any]:

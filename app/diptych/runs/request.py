@@ -23,6 +23,8 @@ SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _RESUMABLE = frozenset({"failed", "aborted"})
 _LOST = frozenset({"store_lost"})  # failures after which a run's messages are in no conversation
+SCHEDULE = "schedule"
+"""The note of a run that a schedule started: its name, in a cluster the name of its Job."""
 
 
 @dataclass(frozen=True, slots=True)

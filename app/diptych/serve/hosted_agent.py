@@ -41,7 +41,7 @@ from diptych.serve.adapters import (
     stores,
 )
 from diptych.serve.app import AppDependencies, create_app, create_metrics_app
-from diptych.serve.schedules import Schedules
+from diptych.serve.schedules import ScheduledRuns, Schedules
 from diptych.serve.tracing import agent_traces, observers
 from diptych.stores.memory.store import MemoryStore
 from diptych.telemetry.metrics import Metrics
@@ -127,6 +127,7 @@ class HostedAgent:
         )
         observe, observe_model, observe_hook = observers(self._metrics, self._traces, shared.traces)
         self._model = agent_model(config, http, in_process.model, observe_model)
+        self._scheduled = ScheduledRuns()
         self.step_gate = StepGate()
         self._http_hooks = _http_hooks(config, self._traces)
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
@@ -137,7 +138,7 @@ class HostedAgent:
             replace(config.definition, settings=settings),
             replace(self._backends(hooks), tells_turns=in_process.tells_turns),
             self.stores,
-            observe,
+            [*observe, self._scheduled.observe],
             self._memory_budget,
         )
         self._access = AgentAccess(config.access, http)
@@ -292,6 +293,7 @@ class HostedAgent:
                 *(f"{u.place}: {u.reason}" for u in without_effect if u.is_glob),
             ],
             action_format=starting_format(self._config.definition.settings, self._model),
+            scheduled=tuple(self._scheduled.ends.values()),
         )
 
     def _render_metrics(self) -> tuple[bytes, str]:

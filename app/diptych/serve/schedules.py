@@ -5,24 +5,54 @@ A time that passed more than a minute ago was missed: the process was away, asle
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from diptych.access.grants import Subject
+from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import DiptychError
 from diptych.core.messages import Message
+from diptych.http.health import ScheduledEnd
 from diptych.manifest.settings import ScheduleConfig
+from diptych.ports import Item
 from diptych.ports.entries import IdempotencyKey
 from diptych.ports.ids import owner_key, owner_of
 from diptych.ports.stores import EventLog
-from diptych.runs.request import RunRequest
+from diptych.runs.request import SCHEDULE, RunRequest
 from diptych.runs.service import RunService
 
 LATE_SECONDS = 60.0  # up to which a time is not missed; also in the operator's CronJobs
 _LOOK_SECONDS = 30.0  # a machine that was asleep looks at the clock again after at most this
 _RETRY_SECONDS = 5.0
 _PAGE, _MAX_RUNS = 500, 10_000  # that are searched for a schedule's last run
+_MAX_ENDS = 100
+_TIME_OF_JOB = re.compile(r"-[0-9]+$")
 _logger = logging.getLogger(__name__)
+
+
+class ScheduledRuns:
+    """The ends of scheduled runs that this process executed; `observe` sees every record.
+
+    `ends` has the last one of each schedule, by its name, or in a cluster by that of its CronJob.
+    """
+
+    def __init__(self) -> None:
+        self.ends: dict[str, ScheduledEnd] = {}
+        self._running: dict[str, str] = {}
+
+    def observe(self, item: Item) -> None:
+        if not isinstance(item, Record):
+            return
+        if item.seq == 1:
+            notes = item.metadata.get("notes")
+            if isinstance(notes, Mapping) and isinstance(name := notes.get(SCHEDULE), str):
+                self._running[item.run_id] = _TIME_OF_JOB.sub("", name)
+        elif is_terminal(item) and (name := self._running.pop(item.run_id, "")):
+            self.ends.pop(name, None)
+            self.ends[name] = ScheduledEnd(name, item.run_id, item.event_type, item.timestamp)
+            if len(self.ends) > _MAX_ENDS:  # of schedules that are gone
+                del self.ends[next(iter(self.ends))]
 
 
 class Schedules:
@@ -83,6 +113,7 @@ class Schedules:
             idempotency_key=IdempotencyKey(f"{subject}:{due:.0f}", ""),
             owner=owner_key(subject),
             subject=subject,
+            notes={SCHEDULE: schedule.name},
         )
         try:
             entry = await self._runs.start(request)

@@ -175,3 +175,25 @@ def test_a_key_that_its_issuer_withdrew_is_gone_within_the_hour_and_one_of_an_is
 
     monkeypatch.setattr(IssuerKeys, "_get", get)
     assert run_virtually(told()) == [1, 1, 0]
+
+
+async def test_ready_says_how_the_last_run_of_a_schedule_ended(tmp_path: Path) -> None:
+    reader = {"kind": "serviceaccount", "name": "default/web"}
+    grants = [{"to": [reader], "may": ["read"]}]
+    plain, text = config(tmp_path, "{}"), platform(grants=grants)
+    configured = replace(plain, access=replace(plain.access, platform=lambda: text))
+    schedules = token(sub="system:serviceaccount:default:helper.schedules")
+    async with beyond_loopback(configured) as http:
+        for job in ("helper-morning-1234-29401620", "helper-morning-1234-29401621"):
+            headers = {"Authorization": f"Bearer {schedules}", "Idempotency-Key": job}
+            started = await http.post("/v1/runs", json={"input": "hi"}, headers=headers)
+            run_id = started.json()["id"]
+            headers = {"Authorization": f"Bearer {schedules}"}
+            await http.get(f"/v1/runs/{run_id}/events", headers=headers)
+        ready = await http.get("/ready", headers={"Authorization": f"Bearer {token()}"})
+        [end] = ready.json()["scheduled"]
+    assert (end["schedule"], end["run_id"], end["end"]) == (
+        "helper-morning-1234",
+        run_id,
+        "completed",
+    )
