@@ -1,7 +1,7 @@
 """Agents of a cluster, read by kubectl: finding one, its pods, and tokens to ask it with."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,11 @@ class AgentObject:
             if c["type"] == kind:
                 return Condition(kind, c["status"], c.get("reason", ""), c.get("message", ""))
         return Condition(kind, "Unknown", "NotSeen", _NOT_OBSERVED)
+
+    @property
+    def schedules(self) -> Sequence[Mapping[str, str]]:
+        """Each schedule's name, last and next time, and how its last run was started and ended."""
+        return self.status.get("schedules", ())
 
     @property
     def is_ready(self) -> bool:

@@ -1,7 +1,7 @@
 """`diptych status`: whether operator and CRD are there, and which Agents are not ready."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -161,6 +161,34 @@ def _agents(kubectl: Kubectl, as_of: str, *, all_namespaces: bool) -> Iterator[_
     if waiting:
         text = f"{len(waiting)} of {len(agents)} wait for the rollout of others"
         yield _NOTE, "rollout", f"{text} ({_names(waiting)})"
+    yield from _schedules(agents)
+
+
+def _schedules(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
+    found = [(agent, schedule) for agent in agents for schedule in agent.schedules]
+    if not found:
+        return
+    failures = [(agent, schedule, why) for agent, schedule in found if (why := _failure(schedule))]
+    following = [
+        (schedule["next"], agent, schedule) for agent, schedule in found if "next" in schedule
+    ]
+    text = f"{len(failures)} of {len(found)} failed last time" if failures else f"{len(found)}"
+    if following:
+        time, agent, schedule = min(following, key=lambda each: each[0])
+        text += f"; next is {agent.full_name} {schedule['name']} at {time}"
+    yield (_NOTE if failures else _OK), "schedules", text
+    for agent, schedule, why in failures:
+        yield _NOTE, f"  {agent.full_name} {schedule['name']}", why
+
+
+def _failure(schedule: Mapping[str, str]) -> str:
+    """Return what went wrong the last time; empty if nothing is known."""
+    if schedule.get("lastResult") == "Failed":
+        return f"no run was started at {schedule['last']}; its Job's pods log why"
+    end = schedule.get("lastEnd", "completed")
+    if end == "completed":
+        return ""
+    return f"its last run ended as {end}: `diptych events` shows {schedule['lastRun']}"
 
 
 def _notable(agent: "AgentObject") -> Iterator[str]:
