@@ -148,9 +148,11 @@ _AGENT_STATUS = _status(
                 "last": _field("string", "The last time.", format="date-time"),
                 "lastResult": _field(
                     "string",
-                    "Whether a run was started then; how that run ended is the agent's to say.",
+                    "Whether a run was started then.",
                     enum=["Starting", "Started", "Failed"],
                 ),
+                "lastRun": _field("string", "The last run that has ended.", maxLength=300),
+                "lastEnd": _field("string", "How it ended.", maxLength=300),
                 "next": _field("string", "The next time.", format="date-time"),
             },
         },

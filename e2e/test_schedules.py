@@ -17,9 +17,9 @@ def test_each_job_of_a_schedule_starts_one_run(space: Space):
     def started() -> bool:
         [found] = space.kubectl.get("agent", "hello")["status"]["schedules"]
         assert found.get("lastResult") != "Failed"
-        return found.get("lastResult") == "Started"
+        return found.get("lastResult") == "Started" and found.get("lastEnd") == "completed"
 
-    eventually(started, seconds=150, what="a Job has started a run")
+    eventually(started, seconds=150, what="a Job has started a run, and its end is told")
     asked = [e for e in space.probe.events("hello") if e["event_type"] == "user_message"]
     assert {e["content"] for e in asked} == {EACH_MINUTE["message"]}
     account = f"serviceaccount:{space.name}/hello.schedules"

@@ -102,6 +102,8 @@ class ObjectCache:
         """What the pods of owners that are no Agents answered to `/ready`, by pod."""
         self.asked: dict[ObjectKey, str] = {}
         """The pod template, by its digest, of which all pods were when they were asked last."""
+        self.scheduled_ends: dict[ObjectKey, Mapping[str, Object]] = {}
+        """How the last run of each schedule ended, by its CronJob, as Agents' pods have told."""
         self.start_problems: dict[ObjectKey, Problem] = {}
         """What keeps a pod from starting, where only Events tell."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
@@ -262,6 +264,7 @@ class ObjectCache:
         self.missing_dependencies.pop(key, None)
         self.answers.pop(key, None)
         self.start_problems.pop(key, None)
+        self.scheduled_ends.pop(key, None)
         self.asked.pop(key, None)
         for kind in _LABELLED:
             if not self._labelled.get((kind, key)):

@@ -141,8 +141,12 @@ class ReadinessPoll:
             cache.answers[key] = answers
             return has_changed
         known, missing = cache.missing_dependencies, _missing(answers)
-        has_changed = key not in known or (missing, revision) != (known[key], cache.asked.get(key))
-        known[key], cache.asked[key] = missing, revision
+        ends = {**cache.scheduled_ends.get(key, {}), **_scheduled_ends(answers)}
+        has_changed = key not in known or (missing, revision, ends) != (
+            *(known[key], cache.asked.get(key)),
+            cache.scheduled_ends.get(key, {}),
+        )
+        known[key], cache.asked[key], cache.scheduled_ends[key] = missing, revision, ends
         return has_changed
 
     def _revision(self, owner: Owner) -> str:
@@ -197,6 +201,16 @@ def _missing(answers: Mapping[str, Object]) -> tuple[MissingDependency, ...] | N
         with contextlib.suppress(AttributeError, KeyError, TypeError):  # of some other server
             found[pod] = list(_missing_dependencies(answer["missing"]))
     return _merged(found) if found else None
+
+
+def _scheduled_ends(answers: Mapping[str, Object]) -> dict[str, Object]:
+    """Return the last end of each schedule's runs that any pod knows, by the CronJob's name."""
+    found = [
+        {field: _text(one[field]) for field in ("schedule", "run_id", "end", "ended_at")}
+        for answer in answers.values()
+        for one in answer.get("scheduled") or ()
+    ]
+    return {one["schedule"]: one for one in sorted(found, key=lambda one: one["ended_at"])}
 
 
 def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[MissingDependency, ...]:

@@ -126,6 +126,7 @@ class Reconciler:
             cron_jobs=tuple(
                 live for kind, live in self._cache.schedules(agent) if kind is CRON_JOB
             ),
+            scheduled_ends=self._cache.scheduled_ends.get(agent.key, {}),
         )
         again = await self._status_writer.write(agent, partial(agent_status, agent, inputs))
         if outcome.failure:

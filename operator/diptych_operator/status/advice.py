@@ -62,6 +62,7 @@ _REMEDIES: Final = {
     "ToolsDrifted": "Look at the tools that changed, then pin them anew: `diptych pin`.",
     "AgentUnavailable": "See why that agent does not answer: kubectl describe agent of its name.",
     "RuleMatchesNothing": "Correct the name in that field of the Agent, or remove the entry.",
+    "ScheduleFailed": "See `/v1/runs` of the Agent, and the logs of the schedule's Job.",
     "KeyMissing": "Create the Secret or ConfigMap with that key; it is read without a restart.",
     "Missing": "Mend what the message names, one after the other.",
     "AgentNotFound": "Create that Agent, or take it out of spec.agents.",

@@ -8,7 +8,7 @@ each only while it is True.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diptych_operator.desired.drift import added_fields
@@ -33,7 +33,7 @@ from diptych_operator.status.pods import (
     rollout_deadline,
     wanted_replicas,
 )
-from diptych_operator.status.schedules import schedule_status
+from diptych_operator.status.schedules import failure, schedule_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ class StatusInputs:
     own_containers: frozenset[str] = frozenset()
     """The names of the containers that the manifest itself adds to its pods."""
     cron_jobs: Sequence[Object] = ()
+    scheduled_ends: Mapping[str, Object] = field(default_factory=dict)
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
@@ -96,6 +97,19 @@ def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
         *_drifted(inputs),
         *_kstatus(inputs, progressing),
     )
+
+
+def _with_failed_schedules(
+    inputs: StatusInputs, schedules: Sequence[Mapping[str, str]]
+) -> StatusInputs:
+    failed = [
+        MissingDependency("schedule", schedule["name"], why)
+        for schedule in schedules
+        if (why := failure(schedule))
+    ]
+    if not failed or inputs.missing_dependencies is None:
+        return inputs
+    return replace(inputs, missing_dependencies=(*inputs.missing_dependencies, *failed))
 
 
 def _accepted(inputs: StatusInputs) -> Condition:
@@ -286,6 +300,7 @@ _MISSING_REASONS = {
     "full": "StoreFull",
     "dns": "NameServerSilent",
     "pod": "TokenRefused",
+    "schedule": "ScheduleFailed",
 }
 
 
@@ -295,11 +310,11 @@ MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
     """Return the whole status. `now` becomes the time of conditions whose status has changed."""
     former = {c["type"]: c for c in agent.status.get("conditions", ())}
-    shown = conditions(inputs)
+    schedules = schedule_status(agent, inputs.cron_jobs, inputs.scheduled_ends, now)
+    shown = conditions(_with_failed_schedules(inputs, schedules))
     if any(tool.get("pin") for tool in agent.tools):
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
     since = {one.type: _transition_time(former.get(one.type), one, now) for one in shown}
-    schedules = schedule_status(agent, inputs.cron_jobs, now)
     told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment))
     shown += (access_open(agent),)
     order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we

@@ -1,4 +1,4 @@
-"""The status of an Agent's schedules, from their CronJobs. Pure."""
+"""The status of an Agent's schedules, from their CronJobs and its pods' answers. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,13 +10,23 @@ from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 
 
-def schedule_status(agent: Agent, cron_jobs: Sequence[Object], now: str) -> list[dict[str, str]]:
-    """Return name, last time, whether a run was started then, and next time of each schedule."""
+def schedule_status(
+    agent: Agent, cron_jobs: Sequence[Object], ends: Mapping[str, Object], now: str
+) -> list[dict[str, str]]:
+    """Return name, last time, whether a run was started then, the last run's end, and next time.
+
+    `ends` is what pods have told since the operator started; else the former status holds.
+    """
     by_name = {live["metadata"]["name"]: live for live in cron_jobs}
+    former = {each["name"]: each for each in agent.status.get("schedules", ())}
     return [
         {
             "name": schedule["name"],
             **dict(_last(by_name.get(cron_job_name(agent, schedule["name"]), {}))),
+            **_end(
+                ends.get(cron_job_name(agent, schedule["name"])),
+                former.get(schedule["name"], {}),
+            ),
             **(dict(_next(schedule, now)) if agent.replicas else {}),
         }
         for schedule in agent.schedules
@@ -32,6 +42,21 @@ def _last(cron_job: Object) -> Iterator[tuple[str, str]]:
         else:  # times of this form sort as texts
             has_started = status.get("lastSuccessfulTime", "") >= last
             yield "lastResult", "Started" if has_started else "Failed"
+
+
+def _end(told: Object | None, former: Mapping[str, str]) -> dict[str, str]:
+    if told:
+        return {"lastRun": told["run_id"], "lastEnd": told["end"]}
+    return {field: former[field] for field in ("lastRun", "lastEnd") if field in former}
+
+
+def failure(schedule: Mapping[str, str]) -> str:
+    """Return what went wrong the last time; empty if nothing is known."""
+    if schedule.get("lastResult") == "Failed":
+        return f"no run was started at {schedule['last']}; the pods of its Job log why"
+    if schedule.get("lastEnd") == "failed":
+        return f"its last run failed: {schedule['lastRun']}"
+    return ""
 
 
 def _next(schedule: Mapping[str, Any], now: str) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from support.operator_process import SETTINGS, changes, condition, quicken, runn
 from diptych_operator.controller import readiness_poll
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.desired.access import AccessSettings
+from diptych_operator.desired.schedules import cron_job_name
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, EVENT, POD, ObjectKey
 from diptych_operator.status.condition import Problem
@@ -45,6 +46,25 @@ async def test_missing_dependencies_are_polled_and_reported(api, monkeypatch):
             await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
             api.remove(POD, ("team", "p"))
             await until(lambda: condition(api, "Degraded") == ("Unknown", "NotAsked"))
+
+
+async def test_how_a_schedule_s_last_run_ended_is_polled_and_reported(api, monkeypatch):
+    content = agent_object(schedules=[{"name": "daily", "cron": "0 7 * * *", "message": "?"}])
+    cron_job = cron_job_name(Agent.read(content), "daily")
+    older, newer = (
+        {"schedule": cron_job, "run_id": run, "end": end, "ended_at": f"2026-11-2{day}T06:00:09Z"}
+        for run, end, day in (("run-1", "failed", 7), ("run-2", "completed", 8))
+    )
+    async with pod_that_misses([], monkeypatch, scheduled=[newer, older]):
+        api.put(AGENT, content)
+        api.put(POD, RUNNING_POD)
+        async with running(api):
+            await until(lambda: _last_run(api) == ("run-2", "completed"))
+
+
+def _last_run(api):
+    found = (api.get(AGENT, ("team", "coordinator")).get("status") or {}).get("schedules", [{}])
+    return found[0].get("lastRun"), found[0].get("lastEnd")
 
 
 RUNNING_POD = {
@@ -88,14 +108,14 @@ async def test_a_pod_that_does_not_say_what_it_misses_is_not_taken_for_one_that_
 
 
 @contextlib.asynccontextmanager
-async def pod_that_misses(missing, monkeypatch, heads=None):
+async def pod_that_misses(missing, monkeypatch, heads=None, **more):
     """A pod's `/ready`, at the port where the operator asks for it; None tells no details."""
 
     async def ready(reader, writer):
         head = await reader.readuntil(b"\r\n\r\n")
         if heads is not None:
             heads.append(head.decode())
-        body = json.dumps({} if missing is None else {"missing": missing}).encode()
+        body = json.dumps({} if missing is None else {"missing": missing, **more}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         writer.close()
 

@@ -6,6 +6,7 @@ import pytest
 from support.agents import agent
 from support.live_objects import DOWN, deployment, waiting
 
+from diptych_operator.desired.schedules import cron_job_name
 from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import (
     Condition,
@@ -370,3 +371,12 @@ def test_a_program_that_the_image_lacks_is_named_with_the_image():
         "program mcp-server-time: the image x:1 lacks it, and tool server time needs it "
         "(spec.container.image)"
     )
+
+
+def test_a_schedule_that_failed_is_degraded_and_named():
+    given = agent(schedules=[{"name": "daily", "cron": "0 7 * * *", "message": "?"}])
+    ends = {cron_job_name(given, "daily"): {"run_id": "run-1", "end": "failed"}}
+    inputs = StatusInputs(deployment=deployment(), missing_dependencies=(), scheduled_ends=ends)
+    found = {c["type"]: c for c in agent_status(given, inputs, NOW)["conditions"]}
+    assert found["Degraded"]["reason"] == "ScheduleFailed"
+    assert found["Degraded"]["message"] == "schedule daily: its last run failed: run-1"

@@ -185,10 +185,9 @@ def _failure(schedule: Mapping[str, str]) -> str:
     """Return what went wrong the last time; empty if nothing is known."""
     if schedule.get("lastResult") == "Failed":
         return f"no run was started at {schedule['last']}; its Job's pods log why"
-    end = schedule.get("lastEnd", "completed")
-    if end == "completed":
-        return ""
-    return f"its last run ended as {end}: `diptych events` shows {schedule['lastRun']}"
+    if schedule.get("lastEnd") == "failed":
+        return f"its last run failed: `diptych events` shows {schedule['lastRun']}"
+    return ""
 
 
 def _notable(agent: "AgentObject") -> Iterator[str]:

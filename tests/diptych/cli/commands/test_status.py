@@ -87,7 +87,7 @@ def test_status_tells_which_schedule_is_next_and_what_failed(typed: Type, cluste
     assert outcome.out.splitlines()[3:] == [
         "! schedules  2 of 4 failed last time; next is team/a morning at 2026-11-29T07:00:00Z",
         "!   team/a lost  no run was started at 2026-11-28T06:00:00Z; its Job's pods log why",
-        "!   team/a morning  its last run ended as failed: `diptych events` shows run-1",
+        "!   team/a morning  its last run failed: `diptych events` shows run-1",
     ]
 
 
