@@ -30,7 +30,10 @@ class Condition:
 
 
 class AgentObject:
-    """An Agent as the API shows it; the status may still be empty."""
+    """An Agent, or an object of another kind of ours, as the API shows it.
+
+    The status may still be empty.
+    """
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.name: str = content["metadata"]["name"]
@@ -53,7 +56,8 @@ class AgentObject:
     @property
     def schedules(self) -> Sequence[Mapping[str, str]]:
         """Each schedule's name, last and next time, and how its last run was started and ended."""
-        return self.status.get("schedules", ())
+        schedules: Sequence[Mapping[str, str]] = self.status.get("schedules", ())
+        return schedules
 
     @property
     def is_ready(self) -> bool:
@@ -105,10 +109,15 @@ def find_agent(kubectl: Kubectl, name: AgentName) -> AgentObject:
         raise NotFound(message) from error
 
 
-def list_agents(kubectl: Kubectl, *, all_namespaces: bool = False) -> list[AgentObject]:
-    """Read the Agents of the namespace, or of all namespaces. Raises `ClusterError`."""
+def list_agents(
+    kubectl: Kubectl, *, all_namespaces: bool = False, kind: str = AGENTS
+) -> list[AgentObject]:
+    """Read the Agents of the namespace, or of all namespaces, or objects of another `kind`.
+
+    Raises `ClusterError`.
+    """
     scope = ["--all-namespaces"] if all_namespaces else []
-    return [AgentObject(item) for item in kubectl.json("get", AGENTS, *scope)["items"]]
+    return [AgentObject(item) for item in kubectl.json("get", kind, *scope)["items"]]
 
 
 def request_token(kubectl: Kubectl, agent: AgentObject, duration: str = TOKEN_DURATION) -> str:

@@ -1,4 +1,4 @@
-"""`diptych status`: whether operator and CRD are there, and which Agents are not ready."""
+"""`diptych status`: whether operator and CRD are there, and which objects are not ready."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +18,11 @@ _OK, _FAILED, _NOTE = "OK", "FAILED", "NOTE"  # the names of marks
 _MAX_NAMES = 5
 _TIME = r"\b20\d\d-\d\d-\d\dT[0-9:.]+Z\b"
 _CRD = "agents.diptych.dev"
+_SHARED = {
+    "modelapis.diptych.dev": "ModelAPIs",
+    "mcpservers.diptych.dev": "MCPServers",
+    "agentpools.diptych.dev": "AgentPools",
+}
 
 _Finding: TypeAlias = tuple[str, str, str]
 """A line of the report: its mark, its subject, and a text."""
@@ -29,7 +34,7 @@ def status(
         bool, typer.Option("--all-namespaces", "-A", help="The Agents of all namespaces.")
     ] = False,
 ) -> None:
-    """Report on Diptych in a cluster: the operator, the CRD, and each Agent that is not ready.
+    """Report on Diptych in a cluster: the operator, the CRD, and each object that is not ready.
 
     It reads all namespaces; with `--namespace`, the Agents of that one. The exit code is 0
     if all is well, else 1.
@@ -46,7 +51,10 @@ def status(
     findings = [*operators, crd]
     if crd[0] is not _FAILED:
         as_of = "" if is_served else _as_of(kubectl)
-        findings += _agents(kubectl, as_of, all_namespaces=cluster.namespace is None)
+        everywhere = cluster.namespace is None
+        findings += _agents(kubectl, as_of, all_namespaces=everywhere)
+        for kind, what in _SHARED.items():
+            findings += _shared(kubectl, kind, what, as_of, all_namespaces=everywhere)
     print_report((Mark[mark].value, (f"{what}  ", "bold"), text) for mark, what, text in findings)
     if any(mark is _FAILED for mark, _, _ in findings):
         raise typer.Exit(FAILED)
@@ -164,6 +172,23 @@ def _agents(kubectl: Kubectl, as_of: str, *, all_namespaces: bool) -> Iterator[_
     yield from _schedules(agents)
 
 
+def _shared(
+    kubectl: Kubectl, kind: str, what: str, as_of: str, *, all_namespaces: bool
+) -> Iterator[_Finding]:
+    """Report on a kind that Agents share; nothing, if there are no such objects to be seen."""
+    from diptych.cli.cluster.agents import list_agents
+
+    try:
+        found = list_agents(kubectl, all_namespaces=all_namespaces, kind=kind)
+    except (Forbidden, NotFound):
+        return
+    broken = [one for one in found if not one.is_ready]
+    if found:
+        mark = _FAILED if broken else _NOTE if as_of else _OK
+        yield mark, what, f"{len(found) - len(broken)} of {len(found)} ready{as_of}"
+    yield from _by_cause(_FAILED, [(one, one.problem) for one in broken], what)
+
+
 def _schedules(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
     found = [(agent, schedule) for agent in agents for schedule in agent.schedules]
     if not found:
@@ -197,8 +222,10 @@ def _notable(agent: "AgentObject") -> Iterator[str]:
         yield agent.advised(kind) if is_advised else agent.condition(kind).text
 
 
-def _by_cause(mark: str, found: Sequence[tuple["AgentObject", str]]) -> Iterator[_Finding]:
-    """Report Agents; those whose texts differ only in names and times share a line."""
+def _by_cause(
+    mark: str, found: Sequence[tuple["AgentObject", str]], what: str = "agents"
+) -> Iterator[_Finding]:
+    """Report objects; those whose texts differ only in names and times share a line."""
     groups: dict[str, list[tuple[AgentObject, str]]] = {}
     for agent, text in found:
         own = rf"\b{re.escape(agent.name)}\b(-[a-z0-9]+-[a-z0-9]{{5}}\b)?"
@@ -208,7 +235,7 @@ def _by_cause(mark: str, found: Sequence[tuple["AgentObject", str]]) -> Iterator
         if len(agents) == 1:
             yield mark, f"  {agents[0].full_name}", texts[0]
         else:
-            yield mark, f"  {len(agents)} agents", f"{texts[0]} ({_names(agents)})"
+            yield mark, f"  {len(agents)} {what}", f"{texts[0]} ({_names(agents)})"
 
 
 def _names(agents: Sequence["AgentObject"]) -> str:

@@ -91,6 +91,22 @@ def test_status_tells_which_schedule_is_next_and_what_failed(typed: Type, cluste
     ]
 
 
+def test_status_tells_which_shared_objects_are_not_ready(typed: Type, cluster: Any) -> None:
+    refused = condition("Ready", "False", "KeyRefused", "The endpoint answers 401.")
+    apis = items(agent("house", refused, namespace="team"), agent("spare", namespace="team"))
+    cluster.answer("get modelapis.diptych.dev", "--namespace=team", out=apis)
+    cluster.answer(
+        "get mcpservers.diptych.dev", "--namespace=team", out=items(agent("calc", namespace="team"))
+    )
+    outcome = typed("status", "-n", "team")
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[-3:] == [
+        "✗ ModelAPIs  1 of 2 ready",
+        "✗   team/house  KeyRefused: The endpoint answers 401.",
+        "✓ MCPServers  1 of 1 ready",
+    ]
+
+
 def old_status() -> Object:
     old = agent("a")
     old["metadata"]["generation"], old["status"]["observedGeneration"] = 3, 2
