@@ -39,7 +39,7 @@ def agent_routes(
             "description": profile.description,
             "version": profile.version,
             "examples": profile.examples,
-            "models": profile.models,
+            "models": profile.models(),
             "tools": [
                 {"name": name, "server": tool.server, "description": tool.description}
                 for name, tool in offers.listed()

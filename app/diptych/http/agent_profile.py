@@ -1,5 +1,6 @@
 """The agent's public profile. Kept apart from the A2A card, whose SDK is heavy to import."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 CARD_PATH = "/.well-known/agent-card.json"
@@ -17,8 +18,8 @@ class AgentProfile:
 
     `public_url` is the base URL; None means that of each request. Callers at the host of
     `exposed_url` are shown that URL instead. With `asks_for_token` requests need a key or token;
-    `issuers` are the URLs of accepted OIDC issuers. `models` are names, fallbacks last; `examples`
-    are questions to try.
+    `issuers` are the URLs of accepted OIDC issuers. `models` returns names, fallbacks last;
+    `examples` are questions to try.
     """
 
     name: str
@@ -28,5 +29,5 @@ class AgentProfile:
     exposed_url: str | None = None
     asks_for_token: bool = False
     issuers: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
+    models: Callable[[], tuple[str, ...]] = tuple
     examples: tuple[str, ...] = ()

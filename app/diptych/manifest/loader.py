@@ -28,17 +28,24 @@ from diptych.manifest import (
 )
 from diptych.manifest.access import unknown_keys
 from diptych.manifest.cluster import PodTemplate
-from diptych.manifest.documents import Document, FieldPath, SourceLocation, read_documents
+from diptych.manifest.documents import (
+    Document,
+    FieldPath,
+    SourceLocation,
+    read_documents,
+    read_text,
+)
 from diptych.manifest.environment import MOCK, manifest_content, public_url
 from diptych.manifest.mcp_server import python_problem
 from diptych.manifest.model import NEEDS_ENDPOINT, NEEDS_KEY, Address
+from diptych.manifest.model_file import MODEL_FILE, ModelFile, read_model, with_model
 from diptych.manifest.pod_spec import pod_spec_mistakes
 from diptych.manifest.providers import KEYED, PUBLIC
 from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
 from diptych.manifest.resolver import named_calls, resolve_manifest, script_of, variable_path
 from diptych.manifest.rules import one_of
 from diptych.manifest.secret_sources import SecretSources
-from diptych.manifest.settings import NAMESPACE, AgentConfig, DataFolder
+from diptych.manifest.settings import NAMESPACE, AgentConfig, DataFolder, ModelSource
 from diptych.manifest.shared import ObjectId, SharedObjects, models_of
 from diptych.manifest.validation import (
     raise_problems,
@@ -78,6 +85,7 @@ class LoadedAgents:
     manifests: Sequence[tuple[AgentManifest, SourceLocation]]
     targets: ReferenceTargets
     data: DataFolder | None = None
+    model_source: ModelSource | None = None
     notes: tuple[str, ...] = ()
     """Advice, and a line for each object of another kind, which was passed over."""
 
@@ -92,11 +100,18 @@ class LoadedAgents:
             for (manifest, _), url in zip(self.manifests, urls, strict=True)
         }
         configs = _resolve_all(self.manifests, replace(self.targets, agents=agents))
-        return tuple(replace(config, data=self.data) for config in configs)
+        return tuple(
+            replace(config, data=self.data, model_source=self.model_source) for config in configs
+        )
 
 
 def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
-    """Load every Agent of the files. Raises `ConfigError` with all problems."""
+    """Load every Agent of the files. Raises `ConfigError` with all problems.
+
+    Where the environment names a model file, it has the model of the only Agent.
+    """
+    if path := options.environ.get(MODEL_FILE, "").strip():
+        return _load_with_model_file(files, Path(path), options)
     contents = _read_files(files)
     if contents.sources and not any(kind == KIND for kind, *_ in contents.sources):
         contents.problems.append(_without_agent(files))
@@ -123,7 +138,8 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     except ConfigError as error:
         problems += error.problems
     raise_problems(problems)
-    return LoadedAgents(contents.manifests, targets, options.data, tuple(contents.notes))
+    notes = tuple(contents.notes)
+    return LoadedAgents(contents.manifests, targets, options.data, notes=notes)
 
 
 def check_files(files: Sequence[Path]) -> "FileContents":
@@ -183,6 +199,25 @@ def load_content(
         public_url=public_url(options.environ),
     )
     return LoadedAgents([(manifest, location)], targets, options.data)
+
+
+def _load_with_model_file(files: Sequence[Path], path: Path, options: LocalOptions) -> LoadedAgents:
+    documents = [each for file in files for each in read_documents(file)]
+    agents = [each for each in documents if each.content.get("kind") == KIND]
+    if len(agents) != 1:
+        raise ConfigError(f"{MODEL_FILE}: needs files with one Agent; there are {len(agents)}")
+    (document,) = agents
+
+    def load(model: Mapping[str, Any]) -> LoadedAgents:
+        return load_content(with_model(document.content, model), document.location, options)
+
+    def resolve(model: Mapping[str, Any]) -> AgentConfig:
+        return load(model).resolve([_PLACEHOLDER_URL])[0]
+
+    text = read_text(path)
+    loaded = load(read_model(text, path))
+    loaded.resolve([_PLACEHOLDER_URL])  # raises what is wrong with it
+    return replace(loaded, model_source=ModelFile(path, text, resolve))
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from diptych.manifest import AgentManifest
 from diptych.manifest.agent import PeerSpec
 from diptych.manifest.documents import FieldPath, SourceLocation
 from diptych.manifest.fields import KeyRef, TextSource, url_problem
+from diptych.manifest.model_file import mounted_file
 from diptych.manifest.secret_sources import Kind, Reference, SecretSources, value_from_file
 from diptych.manifest.sessions import RedisService
 from diptych.manifest.tools import ServiceRef
@@ -100,6 +101,8 @@ class References:
         self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
     ) -> ValueProvider:
         """Return a reader of one key, whose value is no secret wherever it lies."""
+        if file := mounted_file(ref, self._folder):
+            return self.mounted_keys.setdefault(str(file), value_from_file(file))
         reference = Reference(kind, ref.name, ref.key, self._namespace)
         if self._folder is not None:
             name = f"{ref.key} of {kind} {ref.name}"

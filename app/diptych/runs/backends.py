@@ -1,12 +1,13 @@
 """Everything that a run can reach, in one value."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.budgets.run_meter import RunMeter
+from diptych.core.run_settings import RunSettings
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, Model, RunTrace, Tools, Tracing
 from diptych.runs.hooks import Hooks
@@ -82,8 +83,20 @@ class ModelHabits:
 
 
 @dataclass(frozen=True, slots=True)
+class RunModel:
+    """The model of new runs, and the settings that come with it."""
+
+    model: Model
+    settings: RunSettings
+    habits: ModelHabits = field(default_factory=ModelHabits)
+
+
+@dataclass(frozen=True, slots=True)
 class Backends:
     """The model, tools and agents that a run can reach.
+
+    `newest_model` returns the model of runs that begin or are taken over now, in place of `model`,
+    and the settings of those that begin, in place of the definition's.
 
     `budgets` and `tracing` belong to the agent, and make each run's `meter` and `trace`. With
     `tells_turns` subscribers get a notice before each request to the model.
@@ -101,3 +114,4 @@ class Backends:
     tracing: Tracing | None = None
     trace: RunTrace | None = None
     tells_turns: bool = False
+    newest_model: Callable[[], RunModel] | None = None

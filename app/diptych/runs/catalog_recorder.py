@@ -11,7 +11,7 @@ from diptych.core.run_settings import RunSettings
 from diptych.core.tokens import weight
 from diptych.ports import Clock, Model
 from diptych.ports.stores import EventLog
-from diptych.runs.backends import Backends
+from diptych.runs.backends import Backends, RunModel
 from diptych.runs.definition import AgentDefinition
 
 
@@ -35,44 +35,51 @@ class CatalogRecorder:
         self._log = log
         self._clock = clock
         self._window = ContextWindow(definition.context_max_tokens)
-        self._basis: tuple[str, Catalog, float] | None = None
+        self._model = RunModel(backends.model, definition.settings)
+        self._basis: tuple[str, Catalog, float, RunSettings] | None = None
         self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
 
-    async def offered_now(self) -> Offered:
+    async def offered_now(self, model: RunModel | None = None) -> Offered:
         """Return the event that begins a run: its catalog, prompt and settings.
 
-        The prompt is rebuilt only after a change. Raises `StoreError`.
+        The prompt is rebuilt only after a change; a new `model` may have another context window.
+        Raises `StoreError`.
         """
+        if model and model is not self._model:
+            self._model, self._window = model, ContextWindow(self._definition.context_max_tokens)
+        settings = self._model.settings
         tools, servers = self._backends.tools.snapshot()
         self._backends.tools.retry_unavailable()
         agents, missing = self._backends.agents.snapshot()
         instructions = self._definition.current_instructions
         max_weight = self._window.weight(SHARE)
-        basis = instructions, Catalog(tools, agents, (*servers, *missing)), max_weight
+        catalog = Catalog(tools, agents, (*servers, *missing))
+        basis = instructions, catalog, max_weight, settings
         if self._offered is None or self._basis != basis:
-            self._basis, (_, catalog, _) = basis, basis
-            self._offered = self._blob(instructions, catalog, max_weight)
+            self._basis = basis
+            self._offered = _blob(*basis)
         offered, blob = self._offered
         await self._log.put_blob(offered.key, blob)
         return replace(
             offered,
             nonce=self._clock.token()[-8:],
-            action_format=starting_format(self._definition.settings, self._backends.model),
+            action_format=starting_format(settings, self._model.model),
             window=self._window,
         )
 
-    def learn(self, window: ContextWindow) -> None:
-        """Remember what a run learned of the context window, for later runs."""
-        self._window = self._window.joined(window)
+    def learn(self, window: ContextWindow, model: Model) -> None:
+        """Remember what a run learned of its model's context window, for later runs."""
+        if model is self._model.model:
+            self._window = self._window.joined(window)
 
-    def _blob(
-        self, instructions: str, catalog: Catalog, max_weight: float
-    ) -> tuple[Offered, bytes]:
-        settings = self._definition.settings
-        prompt = _fitting_prompt(instructions, catalog, max_weight)
-        is_json = settings.action_format == "json"
-        native = "" if is_json else native_system_prompt(instructions, catalog)
-        return catalog_blob(catalog, prompt, settings, native)
+
+def _blob(
+    instructions: str, catalog: Catalog, max_weight: float, settings: RunSettings
+) -> tuple[Offered, bytes]:
+    prompt = _fitting_prompt(instructions, catalog, max_weight)
+    is_json = settings.action_format == "json"
+    native = "" if is_json else native_system_prompt(instructions, catalog)
+    return catalog_blob(catalog, prompt, settings, native)
 
 
 def _fitting_prompt(instructions: str, catalog: Catalog, max_weight: float) -> str:

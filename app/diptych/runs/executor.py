@@ -128,12 +128,15 @@ class Executor:
         log = active.log
         deadline = self._deadline(active, run)
         backends = replace(self._backends, meter=self._meter(log), trace=trace)
+        newest = backends.newest_model and backends.newest_model()
+        if newest:
+            backends = replace(backends, model=newest.model, habits=newest.habits)
         runner = Runner(run, backends, log, deadline, self._catalogs)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):
                 first.append(OwnerChanged(lost_tail=True))  # it may have got further
-            offered = await self._catalogs.offered_now()
+            offered = await self._catalogs.offered_now(newest)
             first += [*active.mailbox.take(), offered]  # before the first model request
         else:
             if _changes_owners_fast(log):

@@ -84,6 +84,7 @@ class Runner:
         self._catalogs = catalogs
         self._meter = backends.meter
         self._trace = backends.trace
+        self._asked = backends.model
         self._timers = RunTimers(
             deadline, log.now, self.signal, partial(self.stop, DEADLINE_EXCEEDED)
         )
@@ -181,7 +182,7 @@ class Runner:
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
         if self._writer.current.window is not before.window:
-            self._catalogs.learn(self._writer.current.window)
+            self._catalogs.learn(self._writer.current.window, self._asked)
         if isinstance(event, Returned):
             self._meter.end_child(event.result, self._writer.current.delegated - before.delegated)
         following, calls = self._carry_out(commands)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Self
 import aiohttp
 from fastapi import FastAPI
 
+from diptych.core.budget import Prices
 from diptych.core.catalog import Catalog, Unavailable
 from diptych.core.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.health import Readiness
-from diptych.manifest.settings import AgentConfig, ToolServerConfig
+from diptych.manifest.settings import AgentConfig, ModelTerms, ToolServerConfig
 from diptych.mcp import McpTools
-from diptych.models.chat_model import ChatModel
 from diptych.net.memory_budget import MemoryBudget
 from diptych.net.name_server import NameServerWatch, has_host_name
 from diptych.policy.unmatched import Unmatched, unmatched
@@ -41,6 +41,7 @@ from diptych.serve.adapters import (
     stores,
 )
 from diptych.serve.app import AppDependencies, create_app, create_metrics_app
+from diptych.serve.current_model import CurrentModel
 from diptych.serve.schedules import ScheduledRuns, Schedules
 from diptych.serve.tracing import agent_traces, observers
 from diptych.stores.memory.store import MemoryStore
@@ -126,7 +127,6 @@ class HostedAgent:
             in_process_model=in_process_model, prices=config.definition.settings.prices
         )
         observe, observe_model, observe_hook = observers(self._metrics, self._traces, shared.traces)
-        self._model = agent_model(config, http, in_process.model, observe_model)
         self._scheduled = ScheduledRuns()
         self.step_gate = StepGate()
         self._http_hooks = _http_hooks(config, self._traces)
@@ -134,6 +134,12 @@ class HostedAgent:
         hooks = replace(hooks, observe=observe_hook)
         self._budgets = agent_budgets(config, self._store, clock)
         settings = replace(config.definition.settings, hooks=hooks.points)
+        self._model = CurrentModel(
+            config,
+            settings,
+            lambda changed: agent_model(changed, http, in_process.model, observe_model),
+            self._on_new_model,
+        )
         self.runs = RunService(
             replace(config.definition, settings=settings),
             replace(self._backends(hooks), tells_turns=in_process.tells_turns),
@@ -149,7 +155,7 @@ class HostedAgent:
 
     def _backends(self, hooks: Hooks) -> Backends:
         return Backends(
-            self._model,
+            self._model.model,
             self._tools,
             self._agents,
             policy=self._config.policy,
@@ -157,7 +163,13 @@ class HostedAgent:
             step_gate=self.step_gate,
             budgets=self._budgets,
             tracing=self._traces,
+            newest_model=self._model.of_runs if self._config.model_source else None,
         )
+
+    def _on_new_model(self, terms: ModelTerms) -> None:
+        self._metrics.prices = terms.prices
+        self._budgets.estimate.prices = terms.prices or Prices()
+        self._budgets.estimate.reply_tokens = terms.model.max_tokens
 
     async def __aenter__(self) -> Self:
         if self._store:
@@ -171,8 +183,7 @@ class HostedAgent:
             self._watches.append(asyncio.create_task(self._log_unmatched()))
         if self.url:  # others have no `/ready`
             self._watches.append(asyncio.create_task(self._name_server.run()))
-            if isinstance(self._model, ChatModel):
-                self._watches.append(asyncio.create_task(self._model.watch.run()))
+            self._model.watch()
         return self
 
     async def __aexit__(
@@ -187,6 +198,7 @@ class HostedAgent:
             await self._budgets.aclose()
             for task in filter(None, (self._first_connect, *self._watches)):
                 task.cancel()
+            self._model.stop_watching()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
             if self._http_hooks:
                 await self._http_hooks.aclose()
@@ -219,8 +231,6 @@ class HostedAgent:
         config = self._config
         issuers = () if self._is_open else tuple(i.url for i in config.access.issuers)
         urls = config.public_url, config.exposed_url
-        model = config.model
-        models = tuple(each.name for each in (model, *model.fallbacks)) if model else ()
         return AgentProfile(
             config.name,
             config.description,
@@ -228,9 +238,14 @@ class HostedAgent:
             *urls,
             not self._is_open,
             issuers,
-            models=(self._in_process_model,) if self._in_process_model else models,
+            models=self._model_names,
             examples=config.examples,
         )
+
+    def _model_names(self) -> tuple[str, ...]:
+        if self._in_process_model:
+            return (self._in_process_model,)
+        return tuple(each.name for each in self._model.endpoints)
 
     def app(
         self, *, on_loopback: bool, has_metrics: bool = True, has_docs: bool = False
@@ -292,7 +307,7 @@ class HostedAgent:
                 *self._notes(),
                 *(f"{u.place}: {u.reason}" for u in without_effect if u.is_glob),
             ],
-            action_format=starting_format(self._config.definition.settings, self._model),
+            action_format=starting_format(self._model.settings, self._model.model),
             scheduled=tuple(self._scheduled.ends.values()),
         )
 
@@ -306,7 +321,7 @@ class HostedAgent:
         problem = (store.unavailable_reason() or store.full_reason()) if store else ""
         return (
             *((Unavailable("store", store.name, problem),) if store and problem else ()),
-            *(self._model.watch.unavailable() if isinstance(self._model, ChatModel) else ()),
+            *self._model.unavailable(),
             *self._catalog().unavailable,
             *(
                 _unavailable_key(name)
@@ -317,10 +332,9 @@ class HostedAgent:
 
     def _behind_names(self, unavailable: Sequence[Unavailable]) -> list[Unavailable]:
         """Return the dependencies whose URLs need the name server."""
-        config, model = self._config, self._config.model
-        models = (model, *model.fallbacks) if model else ()
+        config = self._config
         urls = {
-            **{("model", one.name): one.endpoint for one in models},
+            **{("model", one.name): one.endpoint for one in self._model.endpoints},
             **{("server", one.name): one.url for one in config.tools},
             **{("agent", one.name): one.url for one in config.agents},
             ("store", "redis"): config.store.url() if config.store else None,
@@ -361,9 +375,10 @@ class HostedAgent:
             notes.append("access is open: everybody who reaches this agent may do everything")
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
-        is_auto = self._config.definition.settings.action_format == "auto"
-        if is_auto and self._model.takes_tools is False:
-            tool = self._model.refused_tool
+        notes += self._model.notes()
+        model = self._model.model
+        if self._model.settings.action_format == "auto" and model.takes_tools is False:
+            tool = model.refused_tool
             what = "tools" if tool is None else f"the tool {tool!r}" if tool else "these tools"
             notes.append(f"the model's endpoint refuses {what}: calls are asked for as JSON")
         return notes

@@ -70,7 +70,7 @@ class Metrics:
     def __init__(
         self, *, in_process_model: str | None = None, prices: Prices | None = None
     ) -> None:
-        self._prices = prices
+        self.prices = prices
         self._in_process_model = in_process_model
         self._registry = CollectorRegistry()
         self._counters = {
@@ -172,8 +172,8 @@ class Metrics:
             self.observe_model(self._in_process_model, "", "ok")
         self._count("tokens", "prompt", by=usage["prompt_tokens"])
         self._count("tokens", "completion", by=usage["completion_tokens"])
-        if self._prices:
-            self._count("cost", by=float(self._prices.cost(read_usage(usage))))
+        if self.prices:
+            self._count("cost", by=float(self.prices.cost(read_usage(usage))))
 
     def _observe_failure(self, code: object) -> None:
         if code is not None:

@@ -1,0 +1,92 @@
+"""The model of an agent's new runs, which may change while the process serves."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from diptych.core.catalog import Unavailable
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import AgentConfig, ModelConfig, ModelTerms
+from diptych.models.chat_model import ChatModel
+from diptych.ports import Model
+from diptych.runs.backends import RunModel
+
+_logger = logging.getLogger(__name__)
+
+
+class CurrentModel:
+    """Follows the agent's model source; runs under way keep the model that they have.
+
+    `make` builds the model of a configuration, `settings` are those of new runs, and `on_change`
+    receives new terms.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        settings: RunSettings,
+        make: Callable[[AgentConfig], Model],
+        on_change: Callable[[ModelTerms], None],
+    ) -> None:
+        self._config = config
+        self._source = config.model_source
+        self._make = make
+        self._on_change = on_change
+        self._terms: ModelTerms | None = None  # of the source, once it has changed
+        self._of_runs = RunModel(make(config), settings)
+        self._is_watching = False
+        self._watching: asyncio.Task[None] | None = None
+
+    def of_runs(self) -> RunModel:
+        """Return the model and settings of a run that begins now."""
+        terms = self._source.newest() if self._source else None
+        if terms is not None and terms is not self._terms:
+            self._switch(terms)
+        return self._of_runs
+
+    @property
+    def model(self) -> Model:
+        return self.of_runs().model
+
+    @property
+    def settings(self) -> RunSettings:
+        return self.of_runs().settings
+
+    @property
+    def endpoints(self) -> tuple[ModelConfig, ...]:
+        """The configured model and its fallbacks; empty without any."""
+        self.of_runs()
+        model = self._config.model
+        return (model, *model.fallbacks) if model else ()
+
+    def unavailable(self) -> tuple[Unavailable, ...]:
+        model = self.model
+        return model.watch.unavailable() if isinstance(model, ChatModel) else ()
+
+    def notes(self) -> Iterator[str]:
+        if self._source and self._source.problem:
+            yield self._source.problem
+
+    def watch(self) -> None:
+        """Watch the model's endpoints from now on."""
+        self._is_watching = True
+        self.stop_watching()
+        if isinstance(model := self._of_runs.model, ChatModel):
+            self._watching = asyncio.create_task(model.watch.run())
+
+    def stop_watching(self) -> None:
+        if self._watching:
+            self._watching.cancel()
+
+    def _switch(self, terms: ModelTerms) -> None:
+        self._terms = terms
+        self._config = replace(self._config, model=terms.model)
+        settings = replace(
+            self._of_runs.settings, prices=terms.prices, action_format=terms.action_format
+        )
+        self._of_runs = RunModel(self._make(self._config), settings)
+        self._on_change(terms)
+        if self._is_watching:
+            self.watch()
+        _logger.info("agent %s: new runs use model %s", self._config.name, terms.model.name)
