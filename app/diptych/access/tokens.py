@@ -4,8 +4,10 @@ PyJWT checks signature, issuer, audience and times. The allowed algorithms are f
 taken from the token.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import jwt
@@ -22,6 +24,7 @@ _EMAIL = "email"
 """Some issuers let users set this claim freely; `email_verified` says whether it is proven."""
 MAX_NAME = 256  # characters of a user's or group's name
 MAX_GROUPS = 1_000
+MAX_VERIFIED = 1_024  # tokens that are remembered, as callers send one for many requests
 
 Claims: TypeAlias = Mapping[str, Any]
 KeySet: TypeAlias = Callable[[], Sequence[Mapping[str, Any]]]
@@ -54,6 +57,10 @@ class Issuer:
     groups_claim: str = "groups"
     is_cluster: bool = False
     agents: Callable[[], frozenset[str]] = frozenset
+    verified: dict[str, tuple[Sequence[Mapping[str, Any]], Claims]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Claims by token, with the keys that they were verified by."""
 
     def verify(self, token: str) -> Subject:
         """Return the subject of a token. Raises `InvalidToken`."""
@@ -63,6 +70,19 @@ class Issuer:
         return self._user(claims)
 
     def _claims(self, token: str) -> Claims:
+        """Return verified claims; a token is verified again when the issuer's keys have changed."""
+        keys, claims = self.verified.get(token, (None, {}))
+        if keys is not None and keys is self.keys():
+            if int(claims["exp"]) > time.time() - LEEWAY_SECONDS:
+                return claims
+            raise InvalidToken("the token has expired")
+        claims = self._decoded(token)
+        if len(self.verified) >= MAX_VERIFIED:
+            self.verified.clear()
+        self.verified[token] = self.keys(), claims
+        return claims
+
+    def _decoded(self, token: str) -> Claims:
         try:
             header = jwt.get_unverified_header(token)
             key = self._key(header)
@@ -110,6 +130,7 @@ class Issuer:
         return Subject("agent" if name in self.agents() else "serviceaccount", name)
 
 
+@lru_cache(MAX_VERIFIED)
 def claimed_issuer(token: str) -> tuple[str, Sequence[object]]:
     """Return the issuer and the audiences claimed by a token, unverified.
 

@@ -62,6 +62,27 @@ def test_a_token_says_who_its_user_is(key: Any, alg: str, kid: str) -> None:
     assert subject == Subject("user", "ada@example.com", frozenset({"support"}))
 
 
+@pytest.mark.parametrize("exp", [int, str])
+def test_a_token_that_was_verified_once_expires_and_falls_with_its_key(
+    exp: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [list(KEYS)]
+    known = Issuer(URL, AUDIENCE, lambda: keys[0])
+    credential = token(exp=exp(int(time.time()) + 600))
+    assert known.verify(credential) == known.verify(credential)
+    with pytest.raises(InvalidToken, match="another audience"):
+        replace(known, audience="other").verify(credential)
+    keys[0] = KEYS[1:]
+    with pytest.raises(UnknownKey):
+        known.verify(credential)
+    keys[0] = list(KEYS)
+    known.verify(credential)
+    later = time.time() + 700
+    monkeypatch.setattr(time, "time", lambda: later)
+    with pytest.raises(InvalidToken, match="expired"):
+        known.verify(credential)
+
+
 @pytest.mark.parametrize("verified", [False, "true", "false", 1, 0, []])
 def test_an_address_that_is_not_verified_is_nobodys(verified: Any) -> None:
     content = token(email="ada@example.com", email_verified=verified)
