@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import agents, durable, guards, speed, start, streams
+from bench import agents, durable, guards, model_proxy, speed, start, streams
 from bench.processes import Backends, backends
 
 Part = Callable[[Backends, speed.Effort], str]
@@ -41,6 +41,10 @@ def _guards(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(guards.measure(behind, effort))
 
 
+def _model_proxy(behind: Backends, effort: speed.Effort) -> str:
+    return asyncio.run(model_proxy.measure(behind, effort))
+
+
 PARTS: dict[str, Part] = {
     "start": _start,
     "speed": _speed,
@@ -48,6 +52,7 @@ PARTS: dict[str, Part] = {
     "agents": _agents,
     "durable": _durable,
     "guards": _guards,
+    "model-proxy": _model_proxy,
 }
 
 

@@ -66,7 +66,7 @@ class RunCaller(asyncio.Protocol):
         received = bytes(self._received)
         if not received.startswith(b"HTTP/1.1 200") or b"data: [DONE]\n\n" not in received:
             done.set_exception(RuntimeError(received[:2000].decode(errors="replace")))
-        elif (tokens := received.count(MARK)) != 200:
+        elif (tokens := received.count(MARK)) < 200:
             done.set_exception(RuntimeError(f"{tokens} tokens instead of 200"))
         else:
             done.set_result(Timing(self._first_at - self._asked_at, now - self._asked_at))

@@ -20,8 +20,9 @@ def text() -> str:
     run = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     title, _, rest = run.stdout.partition("\n")
     del title
-    shown, _, _ = rest.partition("## `diptych demo-tools`")  # a hidden command, the last one
-    lines = [line for line in shown.splitlines() if not line.startswith("* `demo-tools`")]
+    shown, _, _ = rest.partition("## `diptych demo-tools`")  # hidden commands are the last ones
+    hidden = ("* `demo-tools`", "* `model-proxy`")
+    lines = [line for line in shown.splitlines() if not line.startswith(hidden)]
     return f"# Command line\n\n{NOTE}\n" + "\n".join(lines).strip() + "\n"
 
 

@@ -1,11 +1,12 @@
 # ruff: noqa: INP001 - a script, no package
-"""Writes `docs/reference/metrics.md` from the registries of the agent and of the operator."""
+"""Writes `docs/reference/metrics.md` from the registries of agent, model proxy and operator."""
 
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
+import diptych.model_proxy.metrics as model_proxy
 import diptych.telemetry.metrics as agent
 import diptych_operator.controller.metrics as operator
 
@@ -28,7 +29,11 @@ TABLE = "\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
 def text() -> str:
     """Return the page."""
     agents, operators = agent.Metrics()._registry, operator.Metrics().registry  # noqa: SLF001
-    return f"{HEAD}{_table(agents)}\n## Of the operator\n{_table(operators)}"
+    proxies = model_proxy.ProxyMetrics()._registry  # noqa: SLF001
+    return (
+        f"{HEAD}{_table(agents)}\n## Of a ModelAPI's proxy\n{_table(proxies)}"
+        f"\n## Of the operator\n{_table(operators)}"
+    )
 
 
 def _table(registry: CollectorRegistry) -> str:

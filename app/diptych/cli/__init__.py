@@ -22,6 +22,7 @@ from diptych.cli.commands import (
     demo,
     events,
     init,
+    model_proxy,
     pin,
     run,
     serve,
@@ -73,6 +74,7 @@ for _panel, _functions in ((None, _COMMANDS), (_CLUSTER_PANEL, _CLUSTER_COMMANDS
         _name = _function.__name__.replace("_", "-")
         app.command(_name, rich_help_panel=_panel)(command(_function))
 app.command("demo-tools", hidden=True)(demo.demo_tools)
+app.command("model-proxy", hidden=True)(command(model_proxy.model_proxy))
 
 
 def main() -> None:

@@ -28,7 +28,8 @@ _audit = logging.getLogger("diptych.audit")
 class AccessPolicy:
     """An agent's authenticator and grants; grants are read at each request.
 
-    `refresh_keys` fetches an issuer's keys again. `agent` is the agent's name in error messages.
+    `refresh_keys` fetches an issuer's keys again. `agent` is the agent's name in error messages;
+    `advice` says there how one gets token and right, where `diptych token` gives none.
     POST requests to `signed_paths` pass: their route verifies a signature instead.
     """
 
@@ -38,6 +39,7 @@ class AccessPolicy:
     agent: str
     on_refused: Callable[[str], None]
     approves_own: bool = False
+    advice: str = ""
     signed_paths: frozenset[str] = frozenset()
 
 
@@ -92,19 +94,18 @@ class AccessGuard:
     ) -> None:
         """Refuse with 401 (RFC 6750, section 3)."""
         self._note(scope, "anybody", error.message, error.error or "no_credential")
-        message = (
-            f"{error.message}; send Authorization: Bearer with a token or key "
-            f"(`diptych token {self._policy.agent}` gives one)"
-        )
+        advice = self._policy.advice or f"`diptych token {self._policy.agent}` gives one"
+        message = f"{error.message}; send Authorization: Bearer with a token or key ({advice})"
         body = error_body(message, "invalid_request_error", code=error.error or "unauthorized")
         headers = {"WWW-Authenticate": _challenge(error)}
         await error_response(scope["path"], 401, body, headers)(scope, receive, send)
 
     async def _forbid(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         self._note(scope, str(caller.subject), "it has no right here", "forbidden")
-        body = error_body(
-            f"this needs the right {Right.ASK.value!r}", "invalid_request_error", code="forbidden"
-        )
+        message = f"this needs the right {Right.ASK.value!r}"
+        if self._policy.advice:
+            message = f"{message}: {self._policy.advice}"
+        body = error_body(message, "invalid_request_error", code="forbidden")
         await error_response(scope["path"], 403, body)(scope, receive, send)
 
     def _note(self, scope: Scope, subject: str, why: str, reason: str) -> None:

@@ -95,7 +95,6 @@ class Refusal(NamedTuple):
 
 _CLOSING = frozenset({413, 429, 503})  # after which the connection ends
 _KINDS = {429: "rate_limit_error", 503: "server_error"}
-_TOO_LARGE = Refusal(413, "the body is larger than 1 MiB; send less", "body_too_large")
 _NOT_JSON = Refusal(
     415,
     "send the body as JSON, with the header Content-Type: application/json",
@@ -132,23 +131,33 @@ class _Refused(Exception):
 
 
 class BodyGuard:
-    """ASGI middleware: accepts JSON bodies up to `MAX_BODY`, within the memory budget.
+    """ASGI middleware: accepts JSON bodies up to `max_body`, within the memory budget.
 
     Each request has a share of the budget (`current_share`) for its body, the records that it
-    reads, and its reply. Starlette's own body limit replies in plain text and leaves the body in
-    the socket; see `_refuse`.
+    reads, and its reply. With `is_relay` the reply passes through in pieces, and is not counted.
+    Starlette's own body limit replies in plain text and leaves the body in the socket; see
+    `_refuse`.
     """
 
-    def __init__(self, app: ASGIApp, memory_budget: MemoryBudget) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        memory_budget: MemoryBudget,
+        *,
+        max_body: int = MAX_BODY,
+        is_relay: bool = False,
+    ) -> None:
         self._app = app
         self._memory_budget = memory_budget
+        self._max_body = max_body
+        self._is_relay = is_relay
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = _body_refusal(scope)
-        if refusal is _NOT_JSON and not await is_taken(scope):
+        refusal = _body_refusal(scope, self._max_body)
+        if refusal is _NOT_JSON and not (self._is_relay or await is_taken(scope)):
             refusal = None  # the router names what is wrong first: the path or the method
         if refusal:
             await _refuse(refusal, scope, receive, send)
@@ -159,8 +168,10 @@ class BodyGuard:
         try:
             if declared := _declared_length(scope):
                 share.admit(declared)
-            answer = _CountedAnswer(scope, share, receive, send)
-            await self._app(scope, _counted(receive, share), answer.send)
+            counted = _counted(receive, share, self._max_body)
+            if not self._is_relay:
+                send = _CountedAnswer(scope, share, receive, send).send
+            await self._app(scope, counted, send)
         except _Refused as error:
             await _refuse(error.refusal, scope, receive, send, has_ended=error.has_ended)
         except Overloaded as error:
@@ -169,8 +180,8 @@ class BodyGuard:
             share.release()
 
 
-def _counted(receive: Receive, share: Share) -> Receive:
-    """Wrap `receive` to enforce `MAX_BODY` and the memory budget."""
+def _counted(receive: Receive, share: Share, max_body: int) -> Receive:
+    """Wrap `receive` to enforce `max_body` and the memory budget."""
     size = 0
 
     async def receive_counted() -> Message:
@@ -179,8 +190,8 @@ def _counted(receive: Receive, share: Share) -> Receive:
         body = message.get("body", b"")
         size += len(body)
         has_ended = not message.get("more_body", False)
-        if size > MAX_BODY:
-            raise _Refused(_TOO_LARGE, has_ended=has_ended)
+        if size > max_body:
+            raise _Refused(_too_large(max_body), has_ended=has_ended)
         if body:
             wide = 0 if body.isascii() and _WIDE not in body else 3 * len(body)
             try:
@@ -274,11 +285,16 @@ def _overloaded(error: Overloaded) -> Refusal:
     return Refusal(status, error.message, error.code, error.retry_after)
 
 
-def _body_refusal(scope: Scope) -> Refusal | None:
+def _too_large(max_body: int) -> Refusal:
+    message = f"the body is larger than {max_body // 2**20} MiB; send less"
+    return Refusal(413, message, "body_too_large")
+
+
+def _body_refusal(scope: Scope, max_body: int) -> Refusal | None:
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"0")
-    if length.isdigit() and int(length) > MAX_BODY:
-        return _TOO_LARGE
+    if length.isdigit() and int(length) > max_body:
+        return _too_large(max_body)
     if length == b"0" and b"transfer-encoding" not in headers:
         return None
     if any(coding != "identity" for coding in _header_values(scope, b"content-encoding")):

@@ -119,7 +119,7 @@ def serve(
         grace=settings.shutdown_grace,
         options=ServeOptions(settings.memory_limit, has_docs, metrics, settings.telemetry),
     )
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serving)
 
 
@@ -135,7 +135,7 @@ def _serve_with_reload(files: Sequence[Path], options: "LocalOptions", port: int
     raise typer.Exit(serve_with_reload(files, options, arguments))
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return uvloop's factory where uvloop is installed; None means asyncio's own."""
     try:
         import uvloop
