@@ -22,6 +22,7 @@ from diptych.cli.commands import (
     demo,
     events,
     init,
+    mcp_server,
     model_proxy,
     pin,
     run,
@@ -62,6 +63,7 @@ _COMMANDS: Sequence[Callable[..., Any]] = (
     control.reject,
     check.check,
     pin.pin,
+    mcp_server.mcp_server,
     demo.demo,
 )
 _CLUSTER_COMMANDS: Sequence[Callable[..., Any]] = (

@@ -14,6 +14,7 @@ import jsonschema
 import mcp_types
 from mcp import Client, ClientSession, MCPError
 from mcp.client import InputRequiredRoundsExceededError
+from mcp.shared.dispatcher import ProgressFnT
 from pydantic import ValidationError
 
 from diptych.core.errors import ToolError
@@ -23,7 +24,6 @@ from diptych.mcp.output import NoAnswer, add_note, notes_of
 from diptych.mcp.tool_listing import ToolListing, not_valid
 from diptych.mcp.transport import RequestOutcome, Stage, connect_reason
 from diptych.net.redaction import SECRETS
-from diptych.ports import Progress
 
 MALFORMED_ANSWER_ERRORS = (
     RuntimeError,
@@ -55,12 +55,14 @@ class Connection:
 
     Events: `attempted`, the attempt to connect has succeeded or failed; `check_requested`, the
     supervisor should list the tools now; `ended`, the connection takes no more calls, for `reason`.
-    `tools` are the tools of the last listing, `listing` has its problems.
+    `tools` are the tools of the last listing, `listing` has its problems. `server_info` is the name
+    and version by which the server calls itself.
     """
 
     def __init__(self, make_client: Callable[["Connection"], Client]) -> None:
         self.listing = ToolListing()
         self.tools: list[mcp_types.Tool] = []
+        self.server_info: mcp_types.Implementation | None = None
         self.attempted = asyncio.Event()
         self.check_requested = asyncio.Event()
         self.ended = asyncio.Event()
@@ -95,6 +97,7 @@ class Connection:
             with outcome.recording():
                 async with self._make_client(self) as client:
                     self.tools = await self._list_tools(client)
+                    self.server_info = client.server_info
                     outcome.is_handshake = False
                     outcome.stop_counting()
                     self._check_results(client.session)
@@ -119,7 +122,7 @@ class Connection:
             self.drain(_unavailable_reason(outcome, error))
 
     async def call(
-        self, name: str, arguments: JSONObject, on_progress: Progress
+        self, name: str, arguments: JSONObject, on_progress: ProgressFnT
     ) -> mcp_types.CallToolResult:
         """Call a tool; cancelling this cancels the call at the server.
 
@@ -128,15 +131,13 @@ class Connection:
         if self._client is None or not self.is_open:
             raise CallNotSent(self.reason or "not connected yet")
 
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            done = f"{progress:g}"
-            on_progress(message or (done if total is None else f"{done} of {total:g}"))
-
         outcome = RequestOutcome()
         self._calls += 1
         try:
             with outcome.recording():
-                return await self._client.call_tool(name, dict(arguments), progress_callback=report)
+                return await self._client.call_tool(
+                    name, dict(arguments), progress_callback=on_progress
+                )
         except MCPError as error:
             raise self._explain(outcome, error) from error
         except InputRequiredRoundsExceededError as error:

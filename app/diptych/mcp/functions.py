@@ -38,7 +38,7 @@ def function_server(server: ToolServerConfig) -> MCPServer[Any]:
             problems.append(f"{name} at {_place(function)} is no valid tool name: {why}")
             continue
         try:
-            tools.append(_tool(function, name))
+            tools.append(_tool(function, name, _hints(server, name)))
         except (InvalidSignature, PydanticUserError, TypeError, ValueError, NameError) as error:
             reason = str(error).partition("\n")[0]
             problems.append(f"{name} at {_place(function)} cannot be a tool: {reason}")
@@ -61,7 +61,17 @@ def _place(function: ToolFunction) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def _tool(function: ToolFunction, name: str) -> Tool:
+def _hints(server: ToolServerConfig, name: str) -> mcp_types.ToolAnnotations | None:
+    """Return what the marks of a function tell the clients of a server."""
+    marks = next((each for each in server.overrides if each.tool == name), None)
+    if marks is None or (marks.read_only is None and marks.idempotent is None):
+        return None
+    return mcp_types.ToolAnnotations(
+        read_only_hint=marks.read_only, idempotent_hint=marks.idempotent
+    )
+
+
+def _tool(function: ToolFunction, name: str, hints: mcp_types.ToolAnnotations | None) -> Tool:
     """Make a tool of a function. Raises `InvalidSignature` and others if it is unsuitable."""
     if inspect.isclass(function):
         raise InvalidSignature("it is a class; give a function, or a method of an instance")
@@ -81,7 +91,7 @@ def _tool(function: ToolFunction, name: str) -> Tool:
                 f"{example}, or Any"
             )
     try:
-        tool = Tool.from_function(_with_error_text(function), name=name)
+        tool = Tool.from_function(_with_error_text(function), name=name, annotations=hints)
     except PydanticUserError:
         for parameter in signature.parameters.values():
             _check_type(f"parameter {parameter.name}", parameter.annotation)

@@ -17,6 +17,7 @@ from mcp import Client
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
+from mcp.shared.dispatcher import ProgressFnT
 
 from diptych.core import prompt
 from diptych.core.catalog import Tool, Unavailable
@@ -82,6 +83,11 @@ class ServerSupervisor:
         """Why the server is unavailable, in a few words; None if it is available."""
         return self._last_reason if self._connection is None else self._connection.reason
 
+    @property
+    def server_info(self) -> mcp_types.Implementation | None:
+        """The name and version by which the connected server calls itself."""
+        return self._connection.server_info if self._connection else None
+
     def digests(self) -> dict[str, str]:
         """Return the digests of the listed tools that the manifest allows."""
         listed = self._connection.tools if self._connection else ()
@@ -103,22 +109,31 @@ class ServerSupervisor:
         names = offered if self.has_listed else named_by(self.server)
         return (), (Unavailable("server", self.server.name, reason, names),)
 
-    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
+    async def call(self, tool: Tool, arguments: JSONObject, report: Progress) -> CallOutput:
         """Call a tool as `McpTools.call` does."""
         if not allows(self.server, tool.name):
             raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
         if tool.name in self.changed:
             raise ToolError("unavailable", f"unavailable: {tool.name} has {CHANGED} since pinned")
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            done = f"{progress:g}"
+            report(message or (done if total is None else f"{done} of {total:g}"))
+
         try:
-            result = await self._result(tool.name, arguments, progress)
+            result = await self.result(tool.name, arguments, on_progress)
             return call_output(tool.name, result)
         except NoAnswer as error:
             if tool.read_only or tool.idempotent:
                 raise
             raise ToolError("unknown", prompt.outcome_unknown(error.message)) from error
 
-    async def _result(
-        self, name: str, arguments: JSONObject, progress: Progress
+    async def listed(self) -> list[mcp_types.Tool]:
+        """Return the tools as the server lists them, once it is connected. Raises `ToolError`."""
+        return (await self._open_connection()).tools
+
+    async def result(
+        self, name: str, arguments: JSONObject, progress: ProgressFnT
     ) -> mcp_types.CallToolResult:
         """Call a tool within its time limit. Raises `ToolError` if there is no result.
 

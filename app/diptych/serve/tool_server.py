@@ -1,0 +1,140 @@
+"""Serves the tools of a Python file or of a stdio server over streamable HTTP: `MCPServer` pods.
+
+`/ready` has what the operator writes into the MCPServer's status: the tools with their digests,
+the server's name and version, or the reason why there are none.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from diptych.core.errors import ConfigError
+from diptych.manifest.settings import ToolServerConfig
+from diptych.mcp.relay import ToolRelay
+from diptych.serve.http_server import run_http_servers
+from diptych.serve.process import Sockets
+
+_POLL_SECONDS = 0.05
+_STARTING = "is starting"
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_logger = logging.getLogger(__name__)
+
+
+async def serve_tools_until_signal(
+    load: Callable[[], ToolServerConfig], sockets: Sockets, path: str, *, grace: float
+) -> None:
+    """Serve the tools of what `load` returns at `path` until SIGINT or SIGTERM.
+
+    If `load` raises `ConfigError` the process stays, and `/ready` says why. Calls under way then
+    have `grace` seconds to end; a second signal ends the wait.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    tools = ServedTools(load, is_local=sockets.address.is_loopback)
+    [sock] = sockets
+    async with run_http_servers([(tools.app(path), sock)]), tools.running():
+        _logger.info("the tool server listens at %s%s", sockets.addresses[0], path)
+        await stop.wait()
+        stop.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                while tools.calls and not stop.is_set():  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_SECONDS)
+
+
+class ServedTools:
+    """A tool server's HTTP application. `calls` counts the requests under way."""
+
+    def __init__(self, load: Callable[[], ToolServerConfig], *, is_local: bool) -> None:
+        self.calls = 0
+        self._load = load
+        self._is_local = is_local
+        self._reason = _STARTING
+        self._relay: ToolRelay | None = None
+        self._manager: StreamableHTTPSessionManager | None = None
+
+    def app(self, path: str) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/ready", self._ready),
+                Route(path, self),
+            ]
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Load the tools and offer them, in the background, while the block lasts."""
+        ending = asyncio.Event()
+        task = asyncio.create_task(self._run(ending))
+        try:
+            yield
+        finally:
+            ending.set()
+            await task
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._manager is None:
+            await JSONResponse({"error": self._reason}, 503)(scope, receive, send)
+            return
+        is_call = scope["method"] == "POST"
+        self.calls += is_call
+        try:
+            await self._manager.handle_request(scope, receive, send)
+        finally:
+            self.calls -= is_call
+
+    async def _run(self, ending: asyncio.Event) -> None:
+        """Load the tools, and hold what offers them: the SDK enters and leaves it in one task."""
+        try:
+            # On a thread, as an import may take long; probes are answered meanwhile.
+            config = await asyncio.to_thread(self._load)
+            relay = ToolRelay(config)
+        except ConfigError as error:
+            self._reason = "; ".join(error.problems)
+            _logger.error("the tools cannot be served: %s", self._reason)
+            return
+        manager = StreamableHTTPSessionManager(relay.server, security_settings=self._security())
+        async with relay, manager.run():
+            self._relay, self._manager = relay, manager
+            await ending.wait()
+            self._relay = self._manager = None
+            self._reason = "is ending"
+
+    def _security(self) -> TransportSecuritySettings:
+        """Against web pages that reach a laptop's server by a name of their own."""
+        if not self._is_local:
+            return TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        return TransportSecuritySettings(
+            allowed_hosts=[f"{name}:*" for name in _LOOPBACK_NAMES],
+            allowed_origins=[f"http://{name}:*" for name in _LOOPBACK_NAMES],
+        )
+
+    async def _health(self, _: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, _: Request) -> JSONResponse:
+        relay = self._relay
+        reason = relay.reason if relay else self._reason
+        if relay is None or reason is not None:
+            return JSONResponse({"status": "not ready", "reason": reason}, 503)
+        info = relay.server_info
+        digests = relay.digests().items()
+        return JSONResponse(
+            {
+                "status": "ready",
+                "tools": [{"name": name, "digest": digest} for name, digest in digests],
+                "serverInfo": {"name": info.name, "version": info.version} if info else None,
+            }
+        )
