@@ -68,6 +68,8 @@ REDIS = ("redis.enabled=true",)
 RIGHTS = {
     "agents.diptych.dev": "list watch",
     "agents/status.diptych.dev": "patch",
+    "mcpservers.diptych.dev": "list watch",
+    "mcpservers/status.diptych.dev": "patch",
     "deployments.apps": ALL_OF_IT,
     "services": ALL_OF_IT,
     "serviceaccounts": ALL_OF_IT,
@@ -128,6 +130,13 @@ def test_the_crds_are_rendered_unchanged_and_kept_at_uninstall_unless_values_say
 
 def test_the_operator_has_the_rights_that_are_listed_and_no_other():
     assert _rights() == RIGHTS
+
+
+def test_the_operator_lists_tool_servers_of_other_groups_that_the_platform_names():
+    kind = "rbac.toolServerKinds[0]"
+    settings = (f"{kind}.apiGroup=mcp.x-k8s.io", f"{kind}.resources={{mcpservers}}")
+    more = _rights(*settings).items() - RIGHTS.items()
+    assert more == {("mcpservers.mcp.x-k8s.io", "list")}
 
 
 def _rights(*settings: str) -> dict[str, str]:

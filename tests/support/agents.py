@@ -8,6 +8,7 @@ from diptych_operator.desired.network_policy import NetworkSettings
 from diptych_operator.desired.references import ObservedState
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
+from diptych_operator.resources.mcp_server import McpServer
 
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
 PLATFORM = Platform(
@@ -61,3 +62,14 @@ def settled(deployment: Object) -> Object:
     counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), wanted)
     metadata = {**deployment["metadata"], "generation": 1, "uid": "d-1"}
     return {**deployment, "metadata": metadata, "status": {"observedGeneration": 1, **counts}}
+
+
+def mcp_server_object(name: str = "calc", namespace: str = "team", **spec: Any) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{name}-1", "generation": 1},
+        "spec": {"source": {"command": ["mcp-server-time"]}, **spec},
+    }
+
+
+def mcp_server(name: str = "calc", namespace: str = "team", **spec: Any) -> McpServer:
+    return McpServer.read(mcp_server_object(name, namespace, **spec))

@@ -17,6 +17,7 @@ from diptych_operator.resources.kinds import (
     INGRESS,
     JOB,
     LEASE,
+    MCP_SERVER,
     NAMESPACE,
     NETWORK_POLICY,
     POD,
@@ -32,6 +33,7 @@ from diptych_operator.resources.kinds import (
 KINDS = (
     *(
         AGENT,
+        MCP_SERVER,
         DEPLOYMENT,
         SERVICE,
         CONFIG_MAP,

@@ -9,6 +9,7 @@ from support.kubernetes import KubernetesApi
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
+from diptych_operator.controller.mcp_servers import McpServerReconciler
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
@@ -16,7 +17,7 @@ from diptych_operator.desired.children import Platform
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import ApiError
-from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, ObjectKey
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, MCP_SERVER, ObjectKey
 from diptych_operator.watch.resync import Resync
 
 NAME = ("team", "coordinator")
@@ -66,7 +67,10 @@ class Harness:
             Metrics(),
             lambda: self.clock.now,
         )
-        self.reconcilers = {AGENT: self.reconciler.reconcile}
+        self.servers = McpServerReconciler(
+            client, cache, self.queue, self.claims, self.platform, lambda: self.clock.now
+        )
+        self.reconcilers = {AGENT: self.reconciler.reconcile, MCP_SERVER: self.servers.reconcile}
 
     async def observe(self):
         """List everything into the store."""

@@ -6,11 +6,21 @@ replaces a newer one, and a list from before a deletion does not bring the objec
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from diptych_operator.desired.drift import ADDED, additions
 from diptych_operator.desired.expose import exposed_at_host
-from diptych_operator.desired.references import ObservedState, may_delegate, references
+from diptych_operator.desired.references import (
+    ForeignRef,
+    ObservedState,
+    Permission,
+    Unresolved,
+    may_delegate,
+    permission,
+    references,
+)
+from diptych_operator.desired.tool_servers import with_tool_servers
 from diptych_operator.resources.agent import Agent, bad_conditions, ready_status
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -19,6 +29,7 @@ from diptych_operator.resources.kinds import (
     CRON_JOB,
     DEPLOYMENT,
     JOB,
+    MCP_SERVER,
     NAMESPACE,
     NETWORK_POLICY,
     POD,
@@ -32,10 +43,12 @@ from diptych_operator.resources.kinds import (
     namespaced_name_of,
     schedules_name,
 )
+from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.resources.owner import Owner, is_owned_by
 from diptych_operator.resources.owners import OWNERS, owner_by_labels, owners_by_name
 from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import MissingDependency
+from diptych_operator.status.mcp_server import Handshake
 
 
 class ReferrerIndex:
@@ -106,6 +119,10 @@ class ObjectCache:
         """How the last run of each schedule ended, by its CronJob, as Agents' pods have told."""
         self.start_problems: dict[ObjectKey, Problem] = {}
         """What keeps a pod from starting, where only Events tell."""
+        self.handshakes: dict[ObjectKey, Handshake] = {}
+        """What each MCPServer that was asked has said."""
+        self.foreign_servers: dict[ForeignRef, Object | Unresolved] = {}
+        """Tool servers of other API groups, or why they cannot be read."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
         self._labelled: dict[tuple[Kind, ObjectKey], dict[str, Object]] = defaultdict(dict)
         """Pods, Jobs and ConfigMaps by the owner that their labels name."""
@@ -180,6 +197,13 @@ class ObjectCache:
         content = self._objects[AGENT].get(name)
         return Agent.read(content) if content else None
 
+    def mcp_server(self, name: NamespacedName) -> McpServer | None:
+        content = self._objects[MCP_SERVER].get(name)
+        return McpServer.read(content) if content else None
+
+    def is_watched(self, namespace: str) -> bool:
+        return self.watched_namespaces is None or namespace in self.watched_namespaces
+
     def agent_names(self) -> Iterator[NamespacedName]:
         """Name all Agents."""
         yield from self._objects[AGENT]
@@ -240,15 +264,22 @@ class ObjectCache:
         From now on a change of any of it affects the Agent.
         """
         wanted = references(agent, self.domain, self._shared_urls)
+        servers = ObservedState(
+            mcp_servers=self._mcp_servers(wanted),
+            foreign_servers=self.foreign_servers,
+            namespace_labels=self._namespace_labels(agent.namespace),
+            watched_namespaces=self.watched_namespaces,
+        )
+        resolved = with_tool_servers(agent, servers)
+        wanted |= references(resolved, self.domain, self._shared_urls)
         self._set_references(agent.key, wanted)
         agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
         services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
         children = dict(self.children(agent))
-        return ObservedState(
+        return replace(
+            servers,
             services={name: found for name, found in services.items() if found},
             agents={name: found for name, found in agents.items() if found},
-            namespace_labels=self._namespace_labels(agent.namespace),
-            watched_namespaces=self.watched_namespaces,
             deployment=children.get(DEPLOYMENT),
             network_policy=children.get(NETWORK_POLICY),
             config_maps=self.config_maps(agent),
@@ -258,6 +289,30 @@ class ObjectCache:
             exposed_at_host=exposed_at_host(agent, self._objects[AGENT].values()),
         )
 
+    def users(self, server: McpServer) -> tuple[Agent, ...]:
+        """Return the Agents that refer to an MCPServer and may use it.
+
+        From now on a change of their namespaces' labels affects the server.
+        """
+        found = _names(self._referrers.of(server.key), AGENT)
+        agents = [agent for name in sorted(found) if (agent := self.agent(name))]
+        others = {agent.namespace for agent in agents} - {server.namespace}
+        self._set_references(
+            server.key, frozenset(ObjectKey(NAMESPACE, "", name) for name in others)
+        )
+        return tuple(agent for agent in agents if self._may_use(agent, server))
+
+    def _may_use(self, agent: Agent, server: McpServer) -> bool:
+        observed = ObservedState(
+            namespace_labels=self._namespace_labels(agent.namespace),
+            watched_namespaces=self.watched_namespaces,
+        )
+        return permission(server, agent.namespace, observed) is Permission.ALLOWED
+
+    def _mcp_servers(self, wanted: Iterable[ObjectKey]) -> dict[NamespacedName, McpServer]:
+        names = _names(wanted, MCP_SERVER)
+        return {name: server for name in names if (server := self.mcp_server(name))}
+
     def forget(self, key: ObjectKey) -> set[ObjectKey]:
         """Forget what a deleted owner depended on; return the owners it referred to."""
         referred = self._set_references(key, frozenset())
@@ -266,6 +321,7 @@ class ObjectCache:
         self.start_problems.pop(key, None)
         self.scheduled_ends.pop(key, None)
         self.asked.pop(key, None)
+        self.handshakes.pop(key, None)
         for kind in _LABELLED:
             if not self._labelled.get((kind, key)):
                 self._labelled.pop((kind, key), None)

@@ -17,6 +17,7 @@ from diptych_operator.controller.attempts import Attempts
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
+from diptych_operator.controller.foreign_servers import ForeignServers
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import (
     Blocked,
@@ -37,6 +38,7 @@ from diptych_operator.desired.children import (
 )
 from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.rollout import mounted_config_maps
+from diptych_operator.desired.tool_servers import with_tool_servers
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.resources.agent import Agent, ExposeError
 from diptych_operator.resources.kinds import (
@@ -83,6 +85,7 @@ class Reconciler:
         self._status_writer = StatusWriter(client, cache, answers, now)
         self._throttle = RolloutThrottle(cache, queue, platform.pods.rollout, metrics)
         self._applier = Applier(client, cache, answers, platform.pods.locked)
+        self._foreign_servers = ForeignServers(client, cache)
         self._purge_jobs = PurgeJobs(client, cache, answers)
         self._attempts = Attempts()
         self._nudged: dict[NamespacedName, float] = {}
@@ -108,14 +111,17 @@ class Reconciler:
         """Reconcile an Agent that is there, in a namespace that this operator serves."""
         if self._issuer.current is None and not agent.is_open:
             await self._issuer.refresh()
+        foreign = await self._foreign_servers.refresh(agent)
         observed = replace(self._cache.observe_and_track(agent), issuer=self._issuer.current)
+        unresolved = unresolved_references(agent, observed, self._platform.network.domain)
+        agent = with_tool_servers(agent, observed)
         self._queue_outdated_peers(agent)
         outcome = await self._attempts.outcome(agent, self._make_children(agent, observed))
         missing = self._cache.missing_dependencies
         inputs = StatusInputs(
             rejection=outcome.rejection,
             blocker=outcome.blocker,
-            unresolved=unresolved_references(agent, observed, self._platform.network.domain),
+            unresolved=unresolved,
             deployment=self._cache.deployment(agent),
             pods=self._cache.pods(agent.key),
             missing_dependencies=missing.get(agent.key),
@@ -132,7 +138,7 @@ class Reconciler:
         if outcome.failure:
             raise outcome.failure
         nudge = await self._nudge(agent)
-        return min(filter(None, (again, nudge, outcome.retry_after)), default=None)
+        return min(filter(None, (again, nudge, foreign, outcome.retry_after)), default=None)
 
     async def _nudge(self, agent: Agent) -> float | None:
         """Trigger another try for refused pods; return the seconds until the next.

@@ -57,6 +57,7 @@ from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
+    MCP_SERVER,
     NETWORK_POLICY,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -186,7 +187,10 @@ def _deployment(
     spec = deployment_spec(agent, config_map_name, platform.pods, _peers(agent, observed))
     annotations = {}
     if platform.pods.rollout.is_limited:
-        shared = {PLATFORM: platform.revision}
+        shared = {PLATFORM: platform.revision} | {
+            f"{MCP_SERVER.name} {'/'.join(name)}": str(server.generation)
+            for name, server in observed.mcp_servers.items()
+        }
         mark = rollout_mark(agent, spec["template"], observed.deployment, shared)
         annotations[ROLLOUT_MARK] = str(mark)
     return child_of(agent, DEPLOYMENT, annotations=annotations, spec=spec)

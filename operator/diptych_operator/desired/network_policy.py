@@ -29,6 +29,7 @@ from diptych_operator.resources.labels import (
     schedule_pod_labels,
     selector_labels,
 )
+from diptych_operator.resources.mcp_server import McpServer
 
 Rule: TypeAlias = dict[str, Any]
 
@@ -161,6 +162,27 @@ def schedule_policy_spec(agent: Agent, network: NetworkSettings) -> dict[str, An
         "ingress": [],
         "egress": [*_to_name_servers(network.dns), to_agent],
     }
+
+
+def server_policy_spec(
+    server: McpServer, users: Sequence[Rule], network: NetworkSettings
+) -> dict[str, Any]:
+    """Return the spec for a tool server: its users and the operator reach it."""
+    sources = [*users]
+    if network.operator_namespace:
+        sources.append(_pods(network.operator_namespace, OPERATOR_POD_LABELS))
+    rule = {"from": sources, "ports": [_tcp(server.port)]}
+    return {
+        "podSelector": {"matchLabels": server.selector_labels},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [rule] if sources else [],  # a rule without sources would let everybody in
+        "egress": [*_to_name_servers(network.dns), {"to": list(_ANYWHERE_OR_ANY_POD)}],
+    }
+
+
+def pods_of(namespace: str, labels: Mapping[str, str]) -> Rule:
+    """Return the NetworkPolicy peer for pods with these labels."""
+    return _pods(namespace, labels)
 
 
 def _live_egress(observed: ObservedState) -> list[Rule]:

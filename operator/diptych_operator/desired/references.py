@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from diptych_operator.desired.access import TokenIssuer
@@ -12,6 +12,7 @@ from diptych_operator.resources.agent import Agent, PeerRef, ServiceRef
 from diptych_operator.resources.kinds import (
     AGENT,
     ALLOWED_NAMESPACES,
+    MCP_SERVER,
     NAMESPACE,
     SERVICE,
     Kind,
@@ -20,7 +21,25 @@ from diptych_operator.resources.kinds import (
     ObjectKey,
 )
 from diptych_operator.resources.labels import NAMESPACE_NAME, selector_keys, selects
+from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.resources.owner import Owner
+
+
+class ForeignRef(NamedTuple):
+    """An object of another API group that has a tool server's address."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """Why a reference cannot be resolved; the message is a sentence without its full stop."""
+
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,10 @@ class ObservedState:
     pods: Sequence[Object] = ()
     callers: Sequence[NamespacedName] = ()
     issuer: TokenIssuer | None = None
+    mcp_servers: Mapping[NamespacedName, McpServer] = field(default_factory=dict)
+    """The MCPServers that the Agent refers to and that exist."""
+    foreign_servers: Mapping[ForeignRef, Object | Unresolved] = field(default_factory=dict)
+    """Tool servers of other API groups, or why they cannot be read."""
     exposed_at_host: Sequence[Object] = ()
     """The Agents that ask to be exposed under the host name of this one, itself among them."""
 
@@ -124,7 +147,10 @@ def _agent_references(agent: Agent, domain: str, shared: Iterable[str]) -> froze
     services += [found.service_name for found in others if found.service_name]
     found = {ObjectKey(SERVICE, *name) for name in services}
     found |= {ObjectKey(AGENT, *peer.name) for peer in agent.peers}
-    if any(peer.name[0] != agent.namespace for peer in agent.peers):
+    servers = agent.mcp_servers
+    found |= {ObjectKey(MCP_SERVER, *name) for name in servers}
+    named = [*servers, *(peer.name for peer in agent.peers)]
+    if any(namespace != agent.namespace for namespace, _ in named):
         found.add(ObjectKey(NAMESPACE, "", agent.namespace))
     return frozenset(found)
 

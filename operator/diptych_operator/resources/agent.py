@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych_operator.resources.kinds import AGENT, PORT, NamespacedName, Object
+from diptych_operator.resources.kinds import AGENT, MCP_SERVER, PORT, NamespacedName, Object
 from diptych_operator.resources.labels import AGENT_APP
 from diptych_operator.resources.owner import ManifestError, Owner
 
@@ -125,6 +125,15 @@ class Agent(Owner):
         return tuple(self.spec.get("tools", ()))
 
     @property
+    def mcp_servers(self) -> tuple[NamespacedName, ...]:
+        """The MCPServers that its tools refer to."""
+        return tuple(
+            (ref.get("namespace", self.namespace), ref["name"])
+            for tool in self.tools
+            if (ref := tool.get("ref")) and not is_foreign(ref)
+        )
+
+    @property
     def schedules(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(self.spec.get("schedules") or ())
 
@@ -219,6 +228,12 @@ class Agent(Owner):
         """All keys of Secrets and ConfigMaps that the pod reads, each once, sorted."""
         values = [value for name, value in self.spec.items() if name not in _WITHOUT_KEYS]
         return tuple(sorted(set(_key_refs(values))))
+
+
+def is_foreign(ref: Mapping[str, Any]) -> bool:
+    """Whether the `ref` of a tool server is no MCPServer of ours."""
+    own = MCP_SERVER.group, MCP_SERVER.name
+    return "apiGroup" in ref and (ref["apiGroup"], ref.get("kind")) != own
 
 
 def _is_http_url(text: str) -> bool:

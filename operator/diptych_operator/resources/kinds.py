@@ -64,6 +64,7 @@ class ObjectKey(NamedTuple):
 
 
 AGENT: Final = Kind("diptych.dev", "v1alpha1", "agents", "Agent")
+MCP_SERVER: Final = Kind("diptych.dev", "v1alpha1", "mcpservers", "MCPServer")
 DEPLOYMENT: Final = Kind("apps", "v1", "deployments", "Deployment")
 SERVICE: Final = Kind("", "v1", "services", "Service")
 CONFIG_MAP: Final = Kind("", "v1", "configmaps", "ConfigMap")
@@ -99,7 +100,7 @@ cluster may lack the Gateway API."""
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
-        *(*CHILD_KINDS, *ROUTE_KINDS, AGENT, CONFIG_MAP),
+        *(*CHILD_KINDS, *ROUTE_KINDS, AGENT, MCP_SERVER, CONFIG_MAP),
         *(JOB, CRON_JOB, POD, NAMESPACE, LEASE, EVENT),
     )
 }

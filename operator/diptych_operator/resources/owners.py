@@ -12,9 +12,10 @@ from diptych_operator.resources.kinds import (
     ObjectKey,
 )
 from diptych_operator.resources.labels import APP, INSTANCE
+from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.resources.owner import Owner
 
-OWNERS: Final[Mapping[Kind, type[Owner]]] = {kind.kind: kind for kind in (Agent,)}
+OWNERS: Final[Mapping[Kind, type[Owner]]] = {kind.kind: kind for kind in (Agent, McpServer)}
 
 
 def owners_by_name(child: NamespacedName) -> Iterator[ObjectKey]:

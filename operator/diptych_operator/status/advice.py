@@ -67,6 +67,13 @@ _REMEDIES: Final = {
     "Missing": "Mend what the message names, one after the other.",
     "AgentNotFound": "Create that Agent, or take it out of spec.agents.",
     "AgentNotAllowed": "Have that Agent's spec.allowedNamespaces let this namespace in.",
+    "MCPServerNotFound": "Create that MCPServer, or correct its name in spec.tools.",
+    "MCPServerNotAllowed": "Have its allowedNamespaces (or annotation) let this namespace in.",
+    "KindNotFound": "Install that kind's CRD, or correct apiGroup and kind in spec.tools.",
+    "KindNotReadable": "Have the platform list it in the chart's value rbac.toolServerKinds.",
+    "NoAddress": "See why that object has no URL yet, or take it out of spec.tools.",
+    "ToolsNotAllowed": "Allow what the MCPServer allows, or have its tools.allow extended.",
+    "PinsDiffer": "Take the pin out of the Agent, or have the MCPServer's corrected.",
     "NamespaceNotWatched": "Let the operator watch that namespace (watchNamespaces).",
     "NamespaceLabelsUnknown": "Choose namespaces by name, or let the operator watch all.",
     "ServiceNotAllowed": "Have that Service's annotation "

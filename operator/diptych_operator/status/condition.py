@@ -1,7 +1,12 @@
-"""Conditions and problems as values. Pure."""
+"""Conditions and problems as values, and as a status holds them. Pure."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from diptych_operator.resources.owner import Owner
+
+MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 
 FORMER_OWNER: Final = "FormerOwner"
 """The reason while an Agent waits until the children of a deleted Agent of its name are gone."""
@@ -39,6 +44,7 @@ ConditionType: TypeAlias = Literal[
     "Available",
     "Ready",
     "Degraded",
+    "Verified",
     "ToolsDrifted",
     "Drifted",
     "AccessOpen",
@@ -49,9 +55,34 @@ ConditionType: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One aspect of an Agent's state."""
+    """One aspect of an owner's state."""
 
     type: ConditionType
     status: Status
     reason: str
     message: str
+
+
+def written(owner: Owner, shown: Iterable[Condition], now: str) -> list[dict[str, Any]]:
+    """Return conditions as the status holds them; `now` is the time of those that have changed."""
+    former = {c["type"]: c for c in owner.status.get("conditions", ())}
+    order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
+    return [
+        {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message[:MAX_MESSAGE],
+            "observedGeneration": owner.generation,
+            "lastTransitionTime": transition_time(former.get(condition.type), condition, now),
+        }
+        for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
+    ]
+
+
+def transition_time(former: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
+    """Return the time from which a condition has had its status."""
+    if former is None or former["status"] != condition.status:
+        return now
+    since: str = former["lastTransitionTime"]
+    return since

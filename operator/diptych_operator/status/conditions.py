@@ -22,6 +22,8 @@ from diptych_operator.status.condition import (
     NOT_EXPOSED,
     Condition,
     Problem,
+    transition_time,
+    written,
 )
 from diptych_operator.status.pods import (
     agent_image,
@@ -304,9 +306,6 @@ _MISSING_REASONS = {
 }
 
 
-MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
-
-
 def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
     """Return the whole status. `now` becomes the time of conditions whose status has changed."""
     former = {c["type"]: c for c in agent.status.get("conditions", ())}
@@ -314,10 +313,9 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     shown = conditions(_with_failed_schedules(inputs, schedules))
     if any(tool.get("pin") for tool in agent.tools):
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
-    since = {one.type: _transition_time(former.get(one.type), one, now) for one in shown}
+    since = {one.type: transition_time(former.get(one.type), one, now) for one in shown}
     told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment))
     shown += (access_open(agent),)
-    order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
     labels = agent.selector_labels.items()
     return {
         "advice": told,
@@ -328,17 +326,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         "url": _url(agent, inputs),
         "sessions": agent.sessions_key,
         **({"schedules": schedules} if schedules else {}),
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message[:MAX_MESSAGE],
-                "observedGeneration": agent.generation,
-                "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
-            }
-            for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
-        ],
+        "conditions": written(agent, shown, now),
     }
 
 
@@ -386,10 +374,3 @@ def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Co
     lines = dict.fromkeys(f"{drift.name}: {drift.reason}" for drift in drifts)
     message = f"{'; '.join(lines)}. Look at these tools, then pin them anew (`diptych pin`)."
     return Condition("ToolsDrifted", "True", "ToolsChanged", message)
-
-
-def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
-    if former is None or former["status"] != condition.status:
-        return now
-    since: str = former["lastTransitionTime"]
-    return since

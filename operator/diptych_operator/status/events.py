@@ -20,6 +20,7 @@ _GOOD_STATUS = {
     "Degraded": "False",
     "AccessOpen": "False",
     "Progressing": "True",
+    "Verified": "True",
     "ToolsDrifted": "False",
     "Drifted": "False",
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from diptych_operator.desired.deployment import CONTAINER
 from diptych_operator.desired.drift import added_fields
+from diptych_operator.desired.mcp_server import CONTAINER as SERVER
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.labels import INSTANCE
 from diptych_operator.status.condition import Problem
@@ -65,6 +66,11 @@ def agent_image(deployment: Object | None) -> str:
 
 
 _IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+_OWN_CONTAINERS = {
+    CONTAINER: ("spec.container.image", "spec.container."),
+    SERVER: ("spec.source.containerImage.ref", "spec.runtime."),
+}
+"""Our own containers: the manifest's field with the image, and the one around the resources."""
 _CREATE_REASONS = {
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -100,7 +106,7 @@ def pod_problem(
     for container in _containers(status):
         name = container.get("name", CONTAINER)
         shown = "The container"
-        if name != CONTAINER:
+        if name not in _OWN_CONTAINERS:
             shown += f" {name} {_origin(name, deployment, own)}"
         if problem := _container_problem(container, shown, _logs(pod, name)):
             return problem
@@ -193,9 +199,9 @@ def _container_problem(container: Mapping[str, Any], shown: str, logs: str) -> P
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), _last_words(waiting.get("message"))
     if reason in _IMAGE_REASONS:
-        is_agents = container.get("name", CONTAINER) == CONTAINER
-        field = "spec.container.image" if is_agents else "it there"
-        owner = "" if is_agents else f" of {shown[4:]}"
+        own = _OWN_CONTAINERS.get(container.get("name", CONTAINER))
+        field = own[0] if own else "it there"
+        owner = "" if own else f" of {shown[4:]}"
         return Problem(
             "ImagePullFailed",
             f"The image {container.get('image', '')}{owner} cannot be pulled; correct {field}, "
@@ -213,13 +219,14 @@ def _crash(container: Mapping[str, Any], shown: str, logs: str) -> Problem | Non
     last_exit = next(filter(None, exits), None)
     if container.get("ready") or last_exit is None or last_exit.get("exitCode") == 0:
         return None
-    is_agents = container.get("name", CONTAINER) == CONTAINER
+    own = _OWN_CONTAINERS.get(container.get("name", CONTAINER))
     if last_exit.get("reason") == "OOMKilled" or _STARTED_TOO_LARGE in str(
         last_exit.get("message")
     ):
-        limit = f"{'spec.container.' if is_agents else 'its '}resources.limits.memory"
+        limit = f"{own[1] if own else 'its '}resources.limits.memory"
         return Problem("OutOfMemory", f"{shown} needs more memory than its limit; raise {limit}.")
     code, output = last_exit.get("exitCode"), _last_words(last_exit.get("message"))
+    is_agents = container.get("name", CONTAINER) == CONTAINER
     if (
         is_agents and code == _CONFIG_ERROR and output
     ):  # written for users; other output may hold secrets

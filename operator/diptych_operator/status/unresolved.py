@@ -15,6 +15,7 @@ from diptych_operator.desired.references import (
     may_use,
     service_port,
 )
+from diptych_operator.desired.tool_servers import unresolved_tool_servers, with_tool_servers
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, NamespacedName, Object
 from diptych_operator.resources.labels import NAMESPACE_NAME
@@ -25,7 +26,10 @@ def unresolved_references(
     agent: Agent, observed: ObservedState, domain: str
 ) -> tuple[Problem, ...]:
     """Return the references that are unresolved now; `domain` is the cluster's DNS domain."""
+    servers = unresolved_tool_servers(agent, observed)
+    agent = with_tool_servers(agent, observed)
     return (
+        *(Problem(one.reason, one.message) for one in servers),
         *_unresolved_peers(agent, observed),
         *_unresolved_services(agent, observed),
         *_unresolved_hosts(agent, observed, domain),

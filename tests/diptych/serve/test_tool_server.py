@@ -150,6 +150,7 @@ async def test_at_a_signal_the_call_under_way_ends_and_no_child_stays(tmp_path: 
     async with served(tmp_path, *OF_COMMAND) as there:
         await there.until_ready()
         async with Client(there.url, mode="legacy") as client:  # its stream stays open
+            await client.list_tools()  # else the client asks for them after the call
             call = asyncio.create_task(client.call_tool("wait", {"seconds": 1}))
             [started, _] = await there.until_logged("waiting")
             there.process.terminate()

@@ -1,0 +1,225 @@
+"""The tool servers that an Agent refers to (`tools[].ref`), resolved. Pure.
+
+A reference becomes the server's URL and headers, and what the server's own `tools` says narrows the
+entry. One that cannot be resolved is left out, and the Agent runs without it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from diptych_operator.desired.references import (
+    ForeignRef,
+    ObservedState,
+    Permission,
+    Unresolved,
+    permission,
+)
+from diptych_operator.resources.agent import Agent, is_foreign
+from diptych_operator.resources.kinds import (
+    ALLOWED_NAMESPACES,
+    NamespacedName,
+    Object,
+)
+from diptych_operator.resources.labels import NAMESPACE_NAME
+from diptych_operator.resources.mcp_server import McpServer
+
+_ALL: Final = ["*"]
+Tool: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Resolved:
+    tools: list[Tool] = field(default_factory=list)
+    problems: list[Unresolved] = field(default_factory=list)
+
+
+def foreign_refs(agent: Agent) -> Iterator[ForeignRef]:
+    """Return the objects of other groups that an Agent refers to."""
+    for tool in agent.tools:
+        if (ref := tool.get("ref")) and is_foreign(ref):
+            yield _foreign_ref(agent, ref)
+
+
+def with_tool_servers(agent: Agent, observed: ObservedState) -> Agent:
+    """Return the Agent with URLs in place of references."""
+    if not any("ref" in tool for tool in agent.tools):
+        return agent
+    return replace(agent, spec={**agent.spec, "tools": _resolve(agent, observed).tools})
+
+
+def unresolved_tool_servers(agent: Agent, observed: ObservedState) -> Sequence[Unresolved]:
+    """Return why references are left out or narrowed; `agent` is as written."""
+    return _resolve(agent, observed).problems
+
+
+def _resolve(agent: Agent, observed: ObservedState) -> _Resolved:
+    found = _Resolved()
+    for tool in agent.tools:
+        if "ref" not in tool:
+            found.tools.append(tool)
+        elif is_foreign(tool["ref"]):
+            _add_foreign(found, agent, tool, observed)
+        else:
+            _add_own(found, agent, tool, observed)
+    return found
+
+
+def _add_own(found: _Resolved, agent: Agent, tool: Tool, observed: ObservedState) -> None:
+    name = tool["ref"].get("namespace", agent.namespace), tool["ref"]["name"]
+    server = observed.mcp_servers.get(name)
+    if server is None:
+        found.problems.append(_missing(agent, name, observed))
+        return
+    if problem := _refusal(agent, server, observed):
+        found.problems.append(problem)
+        return
+    allow = narrowed(tool.get("allow") or _ALL, server.tools.get("allow") or _ALL)
+    found.problems += _narrowing_problems(tool, server, allow)
+    if not allow:
+        return
+    pins = {pin["tool"]: pin for pin in (*tool.get("pin", ()), *server.tools.get("pin", ()))}
+    own_headers = tool.get("headers") or ()
+    taken = {header["name"].lower() for header in own_headers}
+    rest = {name: value for name, value in tool.items() if name != "ref"}
+    merged = {
+        "headers": [
+            *(header for header in server.headers if header["name"].lower() not in taken),
+            *own_headers,
+        ],
+        "allow": [] if allow == _ALL else allow,
+        "pin": list(pins.values()),
+        "overrides": [*tool.get("overrides", ()), *server.tools.get("overrides", ())],
+    }
+    entry = {**rest, "url": server.url, **merged}
+    found.tools.append({name: value for name, value in entry.items() if value != []})
+
+
+def _foreign_ref(agent: Agent, ref: Mapping[str, Any]) -> ForeignRef:
+    return ForeignRef(
+        ref["apiGroup"], ref["kind"], ref.get("namespace", agent.namespace), ref["name"]
+    )
+
+
+def _add_foreign(found: _Resolved, agent: Agent, tool: Tool, observed: ObservedState) -> None:
+    ref = _foreign_ref(agent, tool["ref"])
+    server = observed.foreign_servers.get(ref)
+    if server is None:  # not read yet
+        return
+    where = f"{ref.kind} {ref.name} ({ref.group}, namespace {ref.namespace})"
+    if isinstance(server, Unresolved):
+        found.problems.append(server)
+    elif not _consents(server, ref, agent):
+        sentence = (
+            f"{where} lets no Agent of namespace {agent.namespace} use it; its annotation "
+            f"{ALLOWED_NAMESPACES} decides"
+        )
+        found.problems.append(Unresolved("MCPServerNotAllowed", sentence))
+    elif url := address_of(server):
+        rest = {name: value for name, value in tool.items() if name != "ref"}
+        found.tools.append({**rest, "url": url})
+    else:
+        sentence = f"{where} has no http(s) URL in status.address.url, status.url or spec.url yet"
+        found.problems.append(Unresolved("NoAddress", sentence))
+
+
+def address_of(content: Object) -> str | None:
+    """Return the URL of a tool server of another group."""
+    status, spec = content.get("status") or {}, content.get("spec") or {}
+    candidates = ((status.get("address") or {}).get("url"), status.get("url"), spec.get("url"))
+    url = next((one for one in candidates if isinstance(one, str) and one), "")
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        return None
+    return url if is_usable and parts.username is None and not parts.fragment else None
+
+
+def _consents(content: Object, ref: ForeignRef, agent: Agent) -> bool:
+    """Whether an object of another group may be used: in its namespace, or by its annotation."""
+    if ref.namespace == agent.namespace:
+        return True
+    annotations = content["metadata"].get("annotations") or {}
+    allowed = str(annotations.get(ALLOWED_NAMESPACES, "")).split(",")
+    return not {"*", agent.namespace}.isdisjoint(one.strip() for one in allowed)
+
+
+def _missing(agent: Agent, name: NamespacedName, observed: ObservedState) -> Unresolved:
+    where = _shown(agent, name)
+    if not observed.is_watched(name[0]):
+        return Unresolved(
+            "NamespaceNotWatched",
+            f"{where} cannot be seen: this operator does not watch namespace {name[0]}",
+        )
+    sentence = f"{where} is not there; create it or correct spec.tools"
+    return Unresolved("MCPServerNotFound", sentence)
+
+
+def _refusal(agent: Agent, server: McpServer, observed: ObservedState) -> Unresolved | None:
+    where = _shown(agent, server.namespaced_name)
+    match permission(server, agent.namespace, observed):
+        case Permission.UNKNOWN:
+            return Unresolved(
+                "NamespaceLabelsUnknown",
+                f"{where} chooses by labels of namespaces who may use it, and this operator may "
+                f"not read them; choose by {NAMESPACE_NAME} or from: All there, or let the "
+                "operator watch all namespaces",
+            )
+        case Permission.DENIED:
+            return Unresolved(
+                "MCPServerNotAllowed",
+                f"{where} lets no Agent of namespace {agent.namespace} use it; its "
+                "spec.allowedNamespaces decides",
+            )
+    if server.has_secret_headers and server.namespace != agent.namespace:
+        return Unresolved(
+            "MCPServerNotAllowed",
+            f"{where} has headers from Secrets or ConfigMaps of its namespace, which Agents of "
+            "others cannot have; use it from there, or put a server without them before it",
+        )
+    return None
+
+
+def _shown(agent: Agent, name: NamespacedName) -> str:
+    return f"MCPServer {name[1] if name[0] == agent.namespace else '/'.join(name)}"
+
+
+def _narrowing_problems(
+    tool: Tool, server: McpServer, allow: Sequence[str]
+) -> Iterator[Unresolved]:
+    offered = server.tools.get("allow") or _ALL
+    for entry in tool.get("allow") or ():
+        if entry not in allow and not any(_covers(entry, kept) for kept in allow):
+            yield Unresolved(
+                "ToolsNotAllowed",
+                f"{entry} in allow of {tool['name']} is not within what MCPServer {server.name} "
+                f"allows: {', '.join(offered)}",
+            )
+    for pin in tool.get("pin") or ():
+        if server.pins.get(pin["tool"], pin["digest"]) != pin["digest"]:
+            yield Unresolved(
+                "PinsDiffer",
+                f"{pin['tool']} of {tool['name']} is pinned otherwise by MCPServer {server.name}, "
+                "whose pin holds",
+            )
+
+
+def narrowed(own: Sequence[str], offered: Sequence[str]) -> list[str]:
+    """Return the globs of either list that lie within the other list.
+
+    Two globs that only overlap, as `a*` and `*b`, are left out.
+    """
+    kept = [entry for entry in own if any(_covers(glob, entry) for glob in offered)]
+    more = [entry for entry in offered if any(_covers(glob, entry) for glob in own)]
+    return list(dict.fromkeys([*kept, *more]))
+
+
+def _covers(glob: str, entry: str) -> bool:
+    """Whether a glob matches all that an entry matches, as far as their texts show."""
+    if glob == entry:
+        return True
+    is_plain = not set(entry) & set("*?[")
+    return fnmatchcase(entry, glob) and (is_plain or not set(glob) & set("?["))
