@@ -24,6 +24,7 @@ ANSWERS = {
     "durable.yaml": "Slow words are safe words: whoever asks again hears the rest.",
     "echo.yaml": "The echo returned: hello",
     "guarded.yaml": "2 to the power of 3 is 8.",
+    "platform.yaml": "A year on Saturn takes 10738 days.",
     "planner.yaml": "A year on Saturn is about 15.6 times as long as one on Mars.",
     "python_function.py": "The text has 6 words.",
     "python_hooks.py": "Ada has 50 €; Eve is nobody we pay. Thank you!",
@@ -35,6 +36,7 @@ STEPS = {
     "echo.yaml": ["✓ hello"],
     "guarded.yaml": ["✗ calculate  denied: Powers grow too fast; multiply instead.", "✓ 8"],
     "planner.yaml": ['saturn = planet(name="Saturn")', "✓ 15.6433", "✓ looked up and divided"],
+    "platform.yaml": ["✓ planet  {", "✓ days  10738.35", "✓ clerk"],
     "scheduled.yaml": [],
     "team.yaml": ["→ writer", "→ analyst", "✓ writer", "✓ analyst"],
 }

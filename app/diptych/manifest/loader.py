@@ -7,11 +7,11 @@ know each other by URLs, which exist only once their ports are bound. So loading
     configs = loaded.resolve(urls)             # one URL for each of loaded.names
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import which
-from typing import Any
+from typing import Any, TypeVar
 
 from diptych.core.catalog import Catalog, Peer, Unavailable
 from diptych.core.errors import ConfigError
@@ -42,10 +42,24 @@ from diptych.manifest.model_file import MODEL_FILE, ModelFile, read_model, with_
 from diptych.manifest.pod_spec import pod_spec_mistakes
 from diptych.manifest.providers import KEYED, PUBLIC
 from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
-from diptych.manifest.resolver import named_calls, resolve_manifest, script_of, variable_path
+from diptych.manifest.resolver import (
+    named_calls,
+    resolve_api,
+    resolve_manifest,
+    resolve_server,
+    script_of,
+    variable_path,
+)
 from diptych.manifest.rules import one_of
 from diptych.manifest.secret_sources import SecretSources
-from diptych.manifest.settings import NAMESPACE, AgentConfig, DataFolder, ModelSource
+from diptych.manifest.settings import (
+    NAMESPACE,
+    AgentConfig,
+    DataFolder,
+    ModelConfig,
+    ModelSource,
+    ToolServerConfig,
+)
 from diptych.manifest.shared import ObjectId, SharedObjects, models_of
 from diptych.manifest.validation import (
     raise_problems,
@@ -54,6 +68,9 @@ from diptych.manifest.validation import (
     validate_object,
 )
 from diptych.policy.unmatched import is_glob, unmatched
+
+M = TypeVar("M")
+C = TypeVar("C")
 
 _KEY_KINDS = ("Secret", "ConfigMap")
 _GROUP = API_VERSION.partition("/")[0]
@@ -79,6 +96,14 @@ class LocalOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedConfigs:
+    """The ModelAPIs and MCPServers of files, as `check --online` asks them."""
+
+    apis: tuple[tuple[ModelApiManifest, SourceLocation, ModelConfig], ...]
+    servers: tuple[tuple[McpServerManifest, SourceLocation, ToolServerConfig], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedAgents:
     """Agents that are valid and whose references all lead somewhere, but that have no URLs yet."""
 
@@ -93,6 +118,27 @@ class LoadedAgents:
     def names(self) -> tuple[str, ...]:
         return tuple(manifest.metadata.name for manifest, _ in self.manifests)
 
+    def shared(self) -> "SharedConfigs":
+        """Make the configurations of the ModelAPIs and MCPServers. Raises `ConfigError`."""
+        problems: list[str] = []
+
+        def resolved(
+            resolve: Callable[[M, SourceLocation, ReferenceTargets], C],
+            objects: Iterable[tuple[M, SourceLocation]],
+        ) -> Iterator[tuple[M, SourceLocation, C]]:
+            for manifest, location in objects:
+                try:
+                    yield manifest, location, resolve(manifest, location, self.targets)
+                except ConfigError as error:
+                    problems.extend(error.problems)
+
+        found = SharedConfigs(
+            tuple(resolved(resolve_api, self.targets.shared.apis.values())),
+            tuple(resolved(resolve_server, self.targets.shared.servers.values())),
+        )
+        raise_problems(problems)
+        return found
+
     def resolve(self, urls: Sequence[str]) -> tuple[AgentConfig, ...]:
         """Make all configurations, with a URL for each agent in the order of `names`."""
         agents = {
@@ -105,7 +151,9 @@ class LoadedAgents:
         )
 
 
-def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
+def load_agents(
+    files: Sequence[Path], options: LocalOptions, *, needs_agent: bool = True
+) -> LoadedAgents:
     """Load every Agent of the files. Raises `ConfigError` with all problems.
 
     Where the environment names a model file, it has the model of the only Agent.
@@ -113,7 +161,7 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     if path := options.environ.get(MODEL_FILE, "").strip():
         return _load_with_model_file(files, Path(path), options)
     contents = _read_files(files)
-    if contents.sources and not any(kind == KIND for kind, *_ in contents.sources):
+    if needs_agent and contents.sources and not any(kind == KIND for kind, *_ in contents.sources):
         contents.problems.append(_without_agent(files))
     redis = {name for manifest, _ in contents.manifests for name in redis_names(manifest)}
     problems = contents.problems + service_problems(options.services, redis)
@@ -124,7 +172,9 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
         raise
     names = [manifest.metadata.name for manifest, _ in contents.manifests]
     asked = options.asked if options.asked in names else next(iter(names), None)
-    targets = ReferenceTargets(secrets, options.environ, options.services, asked=asked)
+    targets = ReferenceTargets(
+        secrets, options.environ, options.services, asked=asked, shared=contents.shared
+    )
     if len(contents.manifests) == 1:
         targets = replace(targets, public_url=public_url(options.environ))
     # Agents with mistakes are targets too: a reference to one is no mistake of its own.
@@ -276,6 +326,9 @@ class FileContents:
             case McpServerManifest():
                 self.servers[name] = manifest, location
                 self.problems += _code_problems(manifest, location)
+                if command := manifest.spec.source.command:
+                    where = location.describe(("spec", "source", "command"))
+                    self.notes += _missing_program(command, where, "runtime.podTemplate")
             case AgentPoolManifest():
                 self.pools.append((manifest, location))
 
@@ -385,14 +438,17 @@ def _code_problems(server: McpServerManifest, location: SourceLocation) -> Itera
 def _missing_programs(spec: AgentSpec, location: SourceLocation) -> Iterator[str]:
     """Name the programs of stdio servers that are not here: the image may lack them, too."""
     for number, tool in enumerate(spec.tools):
-        if not tool.command or any(variable.name == "PATH" for variable in tool.env):
-            continue
-        if which(tool.command[0]) is None:
-            where = location.describe(("spec", "tools", number, "command"))
-            yield (
-                f"{where}: no program {tool.command[0]} here; in a cluster the image must have it "
-                "(spec.container.image; docs/tools.md shows how to build one)"
-            )
+        if tool.command and not any(variable.name == "PATH" for variable in tool.env):
+            path = ("spec", "tools", number, "command")
+            yield from _missing_program(tool.command, location.describe(path), "container.image")
+
+
+def _missing_program(command: Sequence[str], where: str, field: str) -> Iterator[str]:
+    if which(command[0]) is None:
+        yield (
+            f"{where}: no program {command[0]} here; in a cluster the image must have it "
+            f"(spec.{field}; docs/tools.md shows how to build one)"
+        )
 
 
 def _resolve_all(

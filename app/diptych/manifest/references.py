@@ -4,19 +4,29 @@ Each reference without a target adds one line to `References.problems`.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from diptych.manifest import AgentManifest
 from diptych.manifest.agent import PeerSpec
+from diptych.manifest.cluster import Variable, VariablesFrom
 from diptych.manifest.documents import FieldPath, SourceLocation
-from diptych.manifest.fields import KeyRef, TextSource, url_problem
+from diptych.manifest.environment import MOCK, PUBLIC_URL
+from diptych.manifest.fields import Header, KeyRef, TextSource, url_problem
 from diptych.manifest.model_file import mounted_file
-from diptych.manifest.secret_sources import Kind, Reference, SecretSources, value_from_file
+from diptych.manifest.secret_sources import (
+    Kind,
+    Reference,
+    SecretSources,
+    constant_value,
+    value_from_file,
+)
 from diptych.manifest.sessions import RedisService
-from diptych.manifest.tools import ServiceRef
-from diptych.net.redaction import remembered
+from diptych.manifest.shared import SharedObjects
+from diptych.manifest.tools import ServiceRef, ToolVariable
+from diptych.net.redaction import SECRETS, remembered
 from diptych.ports import ValueProvider
 
 PLATFORM_FILE = "access/platform.json"
@@ -24,6 +34,10 @@ PLATFORM_FILE = "access/platform.json"
 TOKENS = "tokens"
 """In the same folder: a token for each agent that this one may ask, `<namespace>.<name>`."""
 
+UNRESOLVED = "http://unresolved.invalid"
+"""A URL that is never asked: a problem refuses its manifest."""
+_PUBLIC_VARIABLES = frozenset({MOCK, PUBLIC_URL})
+"""Variables that everybody may read, even if they come from a Secret."""
 _AGENT_PORT = 8000  # of every Agent's Service
 _REDIS_SCHEMES = ("redis://", "rediss://")
 _REDIS = re.compile(
@@ -39,7 +53,7 @@ class ReferenceTargets:
     `services` are the addresses of `--service`, by name or `namespace/name`; `agents` the URLs of
     the agents that run beside this one, by (namespace, name). `public_url` is that of the process,
     if it serves this agent only. `asked` is the agent that a script in the environment is for; None
-    is whichever it is.
+    is whichever it is. `shared` has the ModelAPIs and MCPServers of the files.
     """
 
     secrets: SecretSources
@@ -48,6 +62,7 @@ class ReferenceTargets:
     agents: Mapping[tuple[str, str], str] = field(default_factory=dict)
     public_url: str | None = None
     asked: str | None = None
+    shared: SharedObjects = field(default_factory=SharedObjects)
 
     def web_url(self, *names: str) -> str | None:
         """Find the URL of a Service that is no Redis, under the first of these names."""
@@ -63,14 +78,19 @@ class References:
     """
 
     def __init__(
-        self, manifest: AgentManifest, location: SourceLocation, targets: ReferenceTargets
+        self,
+        namespace: str,
+        location: SourceLocation,
+        targets: ReferenceTargets,
+        folder: Path | None = None,
     ) -> None:
+        """`folder` has the mounted files, if the operator has resolved the manifest for a pod."""
         self.targets = targets
         self.describe = location.describe
         self.problems: list[str] = []
         self.mounted_keys: dict[str, ValueProvider] = {}
-        self._namespace = manifest.metadata.namespace
-        self._folder = manifest.metadata.references
+        self.namespace = namespace
+        self._folder = folder
         # The file in a pod is the operator's, whose lines nobody has seen.
         self.locate = location.describe if self._folder else location.locate
 
@@ -103,7 +123,7 @@ class References:
         """Return a reader of one key, whose value is no secret wherever it lies."""
         if file := mounted_file(ref, self._folder):
             return self.mounted_keys.setdefault(str(file), value_from_file(file))
-        reference = Reference(kind, ref.name, ref.key, self._namespace)
+        reference = Reference(kind, ref.name, ref.key, self.namespace)
         if self._folder is not None:
             name = f"{ref.key} of {kind} {ref.name}"
             file = self._folder / reference.file
@@ -129,16 +149,71 @@ class References:
         self, path: FieldPath, kind: Kind, name: str, *, optional: bool
     ) -> dict[str, ValueProvider]:
         """Return a reader of each key of a whole Secret or ConfigMap, on a laptop."""
-        keys = self.targets.secrets.keys_of(kind, name, self._namespace)
+        keys = self.targets.secrets.keys_of(kind, name, self.namespace)
         if not keys and not optional:
             self.add_problem(path, f"{kind} {name} is missing; give --secrets FILE with it")
         return keys
+
+    def values(
+        self, path: FieldPath, entries: Sequence[Header | ToolVariable], *, is_required: bool = True
+    ) -> dict[str, ValueProvider]:
+        """Return a reader of each header's or variable's value."""
+        return {
+            entry.name: self.key(
+                (*path, index, "valueFrom"),
+                "Secret",
+                entry.value_from.secret_key_ref,
+                is_required=is_required,
+            )
+            if entry.value_from
+            else constant_value(entry.value or "")
+            for index, entry in enumerate(entries)
+        }
+
+    def variables(
+        self, path: FieldPath, env: Sequence[Variable], env_from: Sequence[VariablesFrom]
+    ) -> dict[str, ValueProvider]:
+        """Read a container's variables; `env` counts before `envFrom`, as in Kubernetes.
+
+        `path` is that of the mapping with both.
+        """
+        found: dict[str, ValueProvider] = {}
+        for index, source in enumerate(env_from):
+            ref = source.secret_ref or source.config_map_ref
+            if ref and not self.is_mounted:
+                kind: Kind = "Secret" if source.secret_ref else "ConfigMap"
+                place = (*path, "envFrom", index)
+                keys = self.all_keys(place, kind, ref.name, optional=ref.optional)
+                found |= {source.prefix + key: read for key, read in keys.items()}
+        for index, variable in enumerate(env):
+            found[variable.name] = self._variable((*path, "env", index), variable)
+        return found
+
+    def _variable(self, path: FieldPath, variable: Variable) -> ValueProvider:
+        name, source = variable.name, variable.value_from
+        is_public = name in _PUBLIC_VARIABLES
+        if self.is_mounted or (source and (source.field_ref or source.resource_field_ref)):
+            environ = self.targets.environ
+            if source and source.secret_key_ref and not is_public:
+                SECRETS.remember(environ.get(name) or "")
+            if not self.is_mounted and name not in environ:
+                self.add_problem(
+                    path, f"has a value only in a cluster; set {name} to have one here"
+                )
+            return lambda: environ.get(name)
+        path = (*path, "valueFrom")
+        if source and (ref := source.secret_key_ref):
+            read = self.text_of_key if is_public else self.key
+            return read(path, "Secret", ref, is_required=not ref.optional)
+        if source and (ref := source.config_map_key_ref):
+            return self.key(path, "ConfigMap", ref, is_required=not ref.optional)
+        return constant_value(variable.value or "")
 
     def token(self, peer: PeerSpec) -> ValueProvider | None:
         """Return a reader of the pod's own token for another agent; None on a laptop."""
         if self._folder is None:
             return None
-        name = f"{peer.namespace or self._namespace}.{peer.name}"
+        name = f"{peer.namespace or self.namespace}.{peer.name}"
         return remembered(value_from_file(self._folder / TOKENS / name))
 
     def platform_file(self) -> ValueProvider | None:
@@ -153,13 +228,12 @@ class References:
             self.add_problem(
                 path, f"Service {ref.name} has no address here; give --service {ref.name}=URL"
             )
-            return "http://unresolved.invalid"  # never asked: the problem refuses the manifest
-        has_path = urlsplit(url).path not in {"", "/"}
-        return url if has_path else url.rstrip("/") + ref.path
+            return UNRESOLVED
+        return with_path(url, ref.path)
 
     def agent_url(self, path: FieldPath, peer: PeerSpec) -> str:
         """Find the URL of an Agent."""
-        name, namespace = peer.name or "", peer.namespace or self._namespace
+        name, namespace = peer.name or "", peer.namespace or self.namespace
         if self.is_mounted:
             return f"http://{name}.{namespace}:{_AGENT_PORT}"
         targets = self.targets
@@ -178,7 +252,7 @@ class References:
 
     def redis_url(self, path: FieldPath, ref: RedisService) -> str:
         """Find the URL of a Redis behind a Service."""
-        namespace = ref.namespace or self._namespace
+        namespace = ref.namespace or self.namespace
         if self.is_mounted:
             return f"redis://{ref.name}.{namespace}:{ref.port}"
         services = self.targets.services
@@ -188,6 +262,12 @@ class References:
             self.add_problem(path, f"Service {ref.name} has no address here; give {option}")
             return ""  # never asked: the problem refuses the manifest
         return address if address.startswith(_REDIS_SCHEMES) else f"redis://{address}"
+
+
+def with_path(url: str, path: str) -> str:
+    """Add a path to a URL that has none."""
+    has_path = urlsplit(url).path not in {"", "/"}
+    return url if has_path else url.rstrip("/") + path
 
 
 def redis_names(manifest: AgentManifest) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Makes an `AgentConfig` of a manifest, whose references it follows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,21 +10,20 @@ from diptych.access.certificates import ca_problem
 from diptych.access.limits import Limits
 from diptych.core.budget import Budget, Prices, SharedBudgets
 from diptych.core.run_settings import RunSettings
-from diptych.manifest import AgentManifest
+from diptych.manifest import AgentManifest, McpServerManifest, ModelApiManifest
 from diptych.manifest.access import AccessSpec, IssuerSpec, access_grants, unknown_keys
 from diptych.manifest.agent import PLATFORM_POLICY, AgentSpec, PeerSpec
-from diptych.manifest.budget import Limited, SharedBudgetSpec
-from diptych.manifest.cluster import ContainerSpec, Variable
+from diptych.manifest.budget import Limited, PricesSpec, SharedBudgetSpec
+from diptych.manifest.cluster import ContainerSpec
 from diptych.manifest.documents import FieldPath, SourceLocation
 from diptych.manifest.environment import MOCK, PUBLIC_URL
-from diptych.manifest.fields import Header, KeyRef, url_problem
-from diptych.manifest.model import FallbackSpec, ModelSpec
+from diptych.manifest.fields import url_problem
+from diptych.manifest.model_references import ModelReferences
 from diptych.manifest.policy import HookSpec, PolicyRuleSpec
-from diptych.manifest.providers import API_KEY, PROVIDERS, Provider
-from diptych.manifest.references import References, ReferenceTargets
-from diptych.manifest.rules import StrictModel
+from diptych.manifest.references import ReferenceTargets
+from diptych.manifest.rules import fields_of
 from diptych.manifest.schedules import ScheduleSpec, TriggerSpec
-from diptych.manifest.secret_sources import Kind, constant_value
+from diptych.manifest.secret_sources import constant_value
 from diptych.manifest.sessions import SessionsSpec
 from diptych.manifest.settings import (
     ALL_TOOLS,
@@ -33,7 +32,6 @@ from diptych.manifest.settings import (
     ChatConfig,
     IssuerConfig,
     ModelConfig,
-    OverrideConfig,
     PeerConfig,
     ScheduleConfig,
     StoreConfig,
@@ -42,20 +40,16 @@ from diptych.manifest.settings import (
     TriggerConfig,
     sessions_prefix,
 )
-from diptych.manifest.tools import ToolServerSpec, ToolVariable
+from diptych.manifest.tool_references import ToolReferences
 from diptych.manifest.validation import raise_problems
-from diptych.net.redaction import SECRETS
 from diptych.policy.rules import LayeredPolicy, Policy, Rule
-from diptych.policy.unmatched import NamedCalls
+from diptych.policy.unmatched import NamedCalls, is_glob
 from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig
 from diptych_cel.expressions import check_expression
 from diptych_cron import Cron
 
-_OTHER_PROVIDER = Provider("", "")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-_PUBLIC_VARIABLES = frozenset({MOCK, PUBLIC_URL})
-"""Variables that everybody may read, even if they come from a Secret."""
 _REPLY_FIELDS = frozenset({"content", "tool_calls", "error"})  # one of them is in each reply
 _ENV: FieldPath = ("spec", "container", "env")
 _ENV_FROM: FieldPath = ("spec", "container", "envFrom")
@@ -71,18 +65,52 @@ def resolve_manifest(
     return config
 
 
-class _Resolver(References):
+def resolve_api(
+    manifest: ModelApiManifest, location: SourceLocation, targets: ReferenceTargets
+) -> ModelConfig:
+    """Resolve a ModelAPI, with a model to try it with: its default, or the first that it names.
+
+    The name is empty if there is none. Raises `ConfigError` with a line for each problem.
+    """
+    spec, metadata = manifest.spec, manifest.metadata
+    references = ModelReferences(metadata.namespace, location, targets)
+    endpoint = references.api_endpoint(metadata.name, spec, is_required=True)
+    raise_problems(references.problems)
+    plain = (name for name in spec.models if not is_glob(name))
+    return replace(
+        endpoint,
+        name=spec.default or next(plain, ""),
+        timeouts=TimeoutConfig(**fields_of(spec.timeouts)),
+        **fields_of(spec.parameters),
+    )
+
+
+def resolve_server(
+    manifest: McpServerManifest, location: SourceLocation, targets: ReferenceTargets
+) -> ToolServerConfig:
+    """Resolve an MCPServer. Raises `ConfigError` with a line for each problem."""
+    references = ToolReferences(manifest.metadata.namespace, location, targets)
+    server = references.server(manifest)
+    raise_problems(references.problems)
+    return server
+
+
+class _Resolver(ToolReferences, ModelReferences):
     """Makes the parts of one agent's configuration; problems collect as for its references."""
 
     def __init__(
         self, manifest: AgentManifest, location: SourceLocation, targets: ReferenceTargets
     ) -> None:
-        super().__init__(manifest, location, targets)
+        metadata = manifest.metadata
+        super().__init__(metadata.namespace, location, targets, metadata.references)
         self._manifest = manifest
 
     def agent(self) -> AgentConfig:
         metadata, spec = self._manifest.metadata, self._manifest.spec
-        env = self._container_env(spec.container)
+        for path, problem in self.targets.shared.problems(self._manifest):
+            self.add_problem(path, problem)
+        container = spec.container
+        env = self.variables(("spec", "container"), container.env, container.env_from)
         mock, mock_source = self._mock(env)
         if spec.model is None and mock is None:
             self.add_problem(("spec", "model"), self._without_model())
@@ -92,7 +120,7 @@ class _Resolver(References):
         wall_clock = spec.budget.wall_clock
         definition = AgentDefinition(
             (read_instructions and read_instructions()) or spec.instructions or "",
-            _run_settings(spec),
+            _run_settings(spec, self.prices(spec.model) if spec.model else None),
             min(spec.loop.deadline, wall_clock or spec.loop.deadline),
             read_instructions=read_instructions,
             context_max_tokens=spec.context.max_tokens,
@@ -104,19 +132,17 @@ class _Resolver(References):
             description=spec.description,
             examples=spec.examples,
             definition=definition,
-            model=self._model(spec.model, is_mocked=mock is not None) if spec.model else None,
+            model=self.model(spec.model, is_required=mock is None) if spec.model else None,
             mock_responses=mock,
             mock_source=mock_source,
-            tools=tuple(
-                self._tool(("spec", "tools", i), tool) for i, tool in enumerate(spec.tools)
-            ),
+            tools=tuple(self.tool(("spec", "tools", i), tool) for i, tool in enumerate(spec.tools)),
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
             public_url=self._public_url(env),
             exposed_url=spec.expose.url if spec.expose else None,
             store=self._store(spec.sessions),
             hooks=tuple(self._hook(("spec", "hooks", i), h) for i, h in enumerate(spec.hooks)),
             access=self._access(spec.access),
-            chat=ChatConfig(**_fields_of(spec.chat)),
+            chat=ChatConfig(**fields_of(spec.chat)),
             mounted_keys=self.mounted_keys,
             policy=self._policy(),
             named_calls=tuple(named_calls(spec)),
@@ -126,40 +152,6 @@ class _Resolver(References):
                 self._trigger(("spec", "triggers", n), t) for n, t in enumerate(spec.triggers)
             ),
         )
-
-    def _container_env(self, container: ContainerSpec) -> dict[str, ValueProvider]:
-        """Read the container's variables; `env` counts before `envFrom`, as in Kubernetes."""
-        env: dict[str, ValueProvider] = {}
-        for index, source in enumerate(container.env_from):
-            ref = source.secret_ref or source.config_map_ref
-            if ref and not self.is_mounted:
-                kind: Kind = "Secret" if source.secret_ref else "ConfigMap"
-                path = (*_ENV_FROM, index)
-                keys = self.all_keys(path, kind, ref.name, optional=ref.optional)
-                env |= {source.prefix + key: read for key, read in keys.items()}
-        for index, variable in enumerate(container.env):
-            env[variable.name] = self._variable((*_ENV, index), variable)
-        return env
-
-    def _variable(self, path: FieldPath, variable: Variable) -> ValueProvider:
-        name, source = variable.name, variable.value_from
-        is_public = name in _PUBLIC_VARIABLES
-        if self.is_mounted or (source and (source.field_ref or source.resource_field_ref)):
-            environ = self.targets.environ
-            if source and source.secret_key_ref and not is_public:
-                SECRETS.remember(environ.get(name) or "")
-            if not self.is_mounted and name not in environ:
-                self.add_problem(
-                    path, f"has a value only in a cluster; set {name} to have one here"
-                )
-            return lambda: environ.get(name)
-        path = (*path, "valueFrom")
-        if source and (ref := source.secret_key_ref):
-            read = self.text_of_key if is_public else self.key
-            return read(path, "Secret", ref, is_required=not ref.optional)
-        if source and (ref := source.config_map_key_ref):
-            return self.key(path, "ConfigMap", ref, is_required=not ref.optional)
-        return constant_value(variable.value or "")
 
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
         """Return the script, if any, and where it is; an empty one in a manifest means none."""
@@ -190,108 +182,6 @@ class _Resolver(References):
             self.add_problem(path, f"{PUBLIC_URL} {problem}")
         return url.rstrip("/")
 
-    def _model(self, model: ModelSpec, *, is_mocked: bool) -> ModelConfig:
-        path: FieldPath = ("spec", "model")
-        timeouts = TimeoutConfig(**_fields_of(model.timeouts))
-
-        def endpoint(path: FieldPath, spec: ModelSpec | FallbackSpec) -> ModelConfig:
-            provider = PROVIDERS.get(spec.provider or "", _OTHER_PROVIDER)
-            api_key = self._model_key(path, spec, provider, is_required=not is_mocked)
-            headers = self._values((*path, "headers"), spec.headers, is_required=not is_mocked)
-            if spec.api_ref:
-                self.add_problem(
-                    (*path, "apiRef"), f"there is no ModelAPI {spec.api_ref.name} here"
-                )
-            if api_key and provider.key_header:
-                headers[provider.key_header], api_key = api_key, None
-            return ModelConfig(
-                name=spec.name or "",
-                endpoint=self._model_url(path, spec, provider).rstrip("/"),
-                api_key=api_key,
-                headers=headers,
-                timeouts=timeouts,
-                **_fields_of(spec.parameters or model.parameters),
-            )
-
-        fallbacks = tuple(
-            endpoint((*path, "fallbacks", index), spec)
-            for index, spec in enumerate(model.fallbacks)
-        )
-        return replace(endpoint(path, model), fallbacks=fallbacks, inputs=model.inputs)
-
-    def _model_key(
-        self,
-        path: FieldPath,
-        spec: ModelSpec | FallbackSpec,
-        provider: Provider,
-        *,
-        is_required: bool,
-    ) -> ValueProvider | None:
-        path = (*path, "apiKey")
-        if spec.api_key:
-            return self.key(path, "Secret", spec.api_key.secret_key_ref, is_required=is_required)
-        if not provider.secret or spec.carries_key:
-            return None
-        read = self.key(
-            path, "Secret", KeyRef(name=provider.secret, key=API_KEY), is_required=False
-        )
-        if is_required and not self.is_mounted and read() is None:
-            self.add_problem(path, f"{spec.provider} needs a key; set {provider.key_variable}")
-        return read
-
-    def _model_url(
-        self, path: FieldPath, spec: ModelSpec | FallbackSpec, provider: Provider
-    ) -> str:
-        if spec.endpoint:
-            return provider.complete(spec.endpoint)
-        url, variable = provider.find_endpoint(self.targets.environ), provider.endpoint_variable
-        if not url:
-            self.add_problem(path, f"{spec.provider} needs its endpoint; set {variable}")
-        elif problem := url_problem(url):
-            self.add_problem(path, f"{variable}: {problem}")
-        return url
-
-    def _tool(self, path: FieldPath, tool: ToolServerSpec) -> ToolServerConfig:
-        ref = tool.service_ref
-        if tool.ref:
-            self.add_problem((*path, "ref"), f"there is no MCPServer {tool.ref.name} here")
-        plain = {
-            variable.name: variable.value for variable in tool.env if variable.value is not None
-        }
-        return ToolServerConfig(
-            name=tool.name,
-            url=(
-                self.service_url((*path, "serviceRef"), ref)
-                if ref
-                else "http://unresolved.invalid"
-                if tool.ref
-                else tool.url
-            ),
-            command=tool.command or (),
-            env={**self._values((*path, "env"), tool.env), **plain},
-            allow=tool.allow,
-            headers=self._values((*path, "headers"), tool.headers),
-            timeout=tool.timeout,
-            overrides=tuple(OverrideConfig(**_fields_of(override)) for override in tool.overrides),
-            pins={pin.tool: pin.digest for pin in tool.pin},
-        )
-
-    def _values(
-        self, path: FieldPath, entries: Sequence[Header | ToolVariable], *, is_required: bool = True
-    ) -> dict[str, ValueProvider]:
-        """Return a reader of each header's or variable's value."""
-        return {
-            entry.name: self.key(
-                (*path, index, "valueFrom"),
-                "Secret",
-                entry.value_from.secret_key_ref,
-                is_required=is_required,
-            )
-            if entry.value_from
-            else constant_value(entry.value or "")
-            for index, entry in enumerate(entries)
-        }
-
     def _peer(self, path: FieldPath, peer: PeerSpec) -> PeerConfig:
         url = peer.url or self.agent_url(path, peer)
         for card in _CARD_PATHS:
@@ -307,7 +197,7 @@ class _Resolver(References):
     def _hook(self, path: FieldPath, hook: HookSpec) -> HookConfig:
         key, place = hook.signing_key, (*path, "signingKey")
         read = self.key(place, "Secret", key.secret_key_ref) if key else None
-        headers = self._values((*path, "headers"), hook.headers)
+        headers = self.values((*path, "headers"), hook.headers)
         return HookConfig(hook.at, hook.url, hook.timeout, headers, read)
 
     def _trigger(self, path: FieldPath, trigger: TriggerSpec) -> TriggerConfig:
@@ -396,11 +286,11 @@ def _schedule(spec: ScheduleSpec) -> ScheduleConfig:
     return ScheduleConfig(spec.name, cron, spec.message, spec.session, spec.missed == "once")
 
 
-def _run_settings(spec: AgentSpec) -> RunSettings:
-    model, prices = spec.model, spec.model and spec.model.prices
+def _run_settings(spec: AgentSpec, prices: PricesSpec | None) -> RunSettings:
+    model = spec.model
     of_model: dict[str, Any] = {"action_format": model.action_format} if model else {}
     return RunSettings(
-        **_fields_of(spec.loop, but="deadline"),
+        **fields_of(spec.loop, but="deadline"),
         **of_model,
         budget=_budget(spec.budget),  # its wall clock is a deadline
         prices=Prices(prices.input, prices.output) if prices else None,
@@ -430,14 +320,6 @@ def _rule(rule: PolicyRuleSpec) -> Rule:
         is_dry_run=rule.mode == "dryRun",
         repeat=rule.repeat,
     )
-
-
-def _fields_of(spec: StrictModel, *, but: str = "") -> dict[str, Any]:
-    """Return the values of a part of the manifest, for a class with fields of the same names.
-
-    The class refuses a name that it does not have: a field of the manifest is never dropped.
-    """
-    return {name: getattr(spec, name) for name in type(spec).model_fields if name != but}
 
 
 def named_calls(spec: AgentSpec) -> Iterator[NamedCalls]:

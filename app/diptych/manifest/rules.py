@@ -7,7 +7,7 @@ API accepts, the pod must accept too.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 CEL_RULES = "x-kubernetes-validations"
 
 JsonSchema: TypeAlias = dict[str, Any]
+M = TypeVar("M", bound="StrictModel")
 
 
 def rule_error(message: str) -> PydanticCustomError:
@@ -199,3 +200,17 @@ class StrictModel(BaseModel):
     def _count(self, wire_names: tuple[str, ...]) -> int:
         fields = type(self).model_fields.items()
         return sum(f.alias in wire_names and getattr(self, name) is not None for name, f in fields)
+
+
+def fields_of(spec: StrictModel, *, but: str = "") -> dict[str, Any]:
+    """Return the values of a part of the manifest, for a class with fields of the same names.
+
+    The class refuses a name that it does not have: a field of the manifest is never dropped.
+    """
+    return {name: getattr(spec, name) for name in type(spec).model_fields if name != but}
+
+
+def overlaid(below: M, above: M) -> M:
+    """Return a mapping with the fields that `above` gives, and otherwise those of `below`."""
+    given = {name: getattr(above, name) for name in above.model_fields_set}
+    return below.model_copy(update=given)

@@ -7,6 +7,7 @@ list of models. Failed requests are not retried: the probe reports what is wrong
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
@@ -21,6 +22,7 @@ from diptych.models.endpoint import ModelEndpoint
 from diptych.models.failures import AttemptFailure
 from diptych.ports import Reply
 
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 FETCH_TIMEOUT = 10.0  # seconds
 CHAT_TOKENS = 8  # any reply will do
 CALL_TOKENS = 48  # enough for a call without arguments, and a little reasoning before it
@@ -99,6 +101,11 @@ async def probe_endpoint(session: aiohttp.ClientSession, settings: ModelConfig) 
     return await _Probe(session, with_proxies(settings)).run()
 
 
+async def probe_models(session: aiohttp.ClientSession, settings: ModelConfig) -> EndpointFindings:
+    """Ask an endpoint for its list of models only, which costs no tokens."""
+    return await _Probe(session, with_proxies(settings)).list_models()
+
+
 async def probe_tools(
     session: aiohttp.ClientSession,
     settings: ModelConfig,
@@ -148,6 +155,21 @@ class _Probe:
             refused=tuple(endpoint.dialect.refused()),
             **self.cost,
         )
+
+    async def list_models(self) -> EndpointFindings:
+        connection = self._endpoint.connection
+        found = EndpointFindings("", self._endpoint.origin)
+        try:
+            status, body = await connection.fetch("models", connection.headers(), FETCH_TIMEOUT)
+        except AttemptFailure as failure:
+            return replace(found, failure=Failed(failure.code, failure.message, failure.status))
+        models = read_models(body) if status == HTTPStatus.OK else None
+        if models is None:
+            code: ModelCode = "model_unauthorized" if status in _REFUSED else "model_refused"
+            why = "refuses the key" if status in _REFUSED else "lists no models"
+            message = f"{found.origin} {why} (status {status} for /models)"
+            return replace(found, failure=Failed(code, message, status))
+        return replace(found, models=tuple(model.name for model in models))
 
     async def ask(
         self,

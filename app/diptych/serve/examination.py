@@ -18,7 +18,7 @@ from diptych.manifest.settings import (
     ToolServerConfig,
 )
 from diptych.mcp import McpTools
-from diptych.models.probe import EndpointFindings, probe_endpoint, probe_tools
+from diptych.models.probe import EndpointFindings, probe_endpoint, probe_models, probe_tools
 from diptych.policy.unmatched import Unmatched, unmatched
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
@@ -90,7 +90,7 @@ class Examiner:
 
     async def examine(self, config: AgentConfig) -> AgentFindings:
         """Ask everything that an agent needs. Raises `ConfigError` if an endpoint is not a URL."""
-        servers = [asyncio.create_task(_examine_server(server)) for server in config.tools]
+        servers = [asyncio.create_task(examine_server(server)) for server in config.tools]
         peers = asyncio.create_task(self._examine_peers(config.agents))
         try:
             found = [await server for server in servers]
@@ -110,6 +110,12 @@ class Examiner:
         finally:
             for task in (*servers, peers):
                 task.cancel()
+
+    async def examine_api(self, model: ModelConfig) -> EndpointFindings:
+        """Ask a ModelAPI's endpoint; without a model's name only for its list of models."""
+        if model.name:
+            return await self._examine_model(model, ())
+        return await probe_models(self._session, model)
 
     async def _examine_model(
         self, model: ModelConfig, functions: tuple[FunctionTool, ...]
@@ -136,9 +142,10 @@ class Examiner:
         )
 
 
-async def _examine_server(
+async def examine_server(
     server: ToolServerConfig,
 ) -> tuple[ToolServerFindings, tuple[Tool, ...], tuple[Unavailable, ...]]:
+    """Ask a tool server for its tools; also returns the usable ones, and what is not."""
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     async with McpTools([server]) as connected:

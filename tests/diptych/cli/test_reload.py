@@ -81,6 +81,14 @@ def test_what_is_valid_is_taken_up(
     program.write_text("")
     until(lambda: description(url) == "third")
     assert "unrelated.py" not in log.read_text()
+    program = tmp_path / "shared.py"
+    program.write_text("def shared(:")
+    source = {"command": [sys.executable, str(program)]}
+    server = {"metadata": {"name": "shared"}, "spec": {"source": source}}
+    with (tmp_path / "agent.yaml").open("a") as file:
+        kind = {"apiVersion": "diptych.dev/v1alpha1", "kind": "MCPServer"}
+        file.write(f"\n---\n{json.dumps({**kind, **server})}\n")
+    until(lambda: f"{program}: line 1: invalid syntax" in log.read_text())
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == 0
     assert description(url) is None

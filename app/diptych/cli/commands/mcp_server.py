@@ -63,7 +63,7 @@ async def mcp_server(
     set_up_logging(settings.log_level, settings.log_format)
 
     def load() -> "ToolServerConfig":
-        return _of_file(python, package or ()) if python else _of_command(command or ())
+        return of_file(python, package or ()) if python else _of_command(command or ())
 
     sockets = Sockets(ListenAddress(host, port), 1)
     await serve_tools_until_signal(load, sockets, path, grace=settings.shutdown_grace)
@@ -78,7 +78,7 @@ def _of_command(command: Sequence[str]) -> "ToolServerConfig":
     )
 
 
-def _of_file(file: Path, packages: Sequence[str]) -> "ToolServerConfig":
+def of_file(file: Path, packages: Sequence[str]) -> "ToolServerConfig":
     """Load a file's functions, with their marks. Raises `ConfigError`."""
     from dataclasses import replace
 

@@ -90,8 +90,9 @@ def _load(files: Sequence[Path], options: LocalOptions) -> Sequence[Path]:
     configs = loaded.resolve(["http://127.0.0.1:0"] * len(loaded.names))
     check_mock_scripts(configs)
     check_store_urls(configs)
-    tools = [tool for manifest, _ in loaded.manifests for tool in manifest.spec.tools]
-    return [*files, *(Path(word) for tool in tools for word in tool.command or ())]
+    tools = (tool.command for manifest, _ in loaded.manifests for tool in manifest.spec.tools)
+    servers = (each.spec.source.command for each, _ in loaded.targets.shared.servers.values())
+    return [*files, *(Path(word) for command in (*tools, *servers) for word in command or ())]
 
 
 def _check_python(watched: Sequence[Path]) -> None:

@@ -4,6 +4,7 @@ Pure. Each sentence about something that fails says which field of the manifest 
 """
 
 import difflib
+import fnmatch
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,6 +15,7 @@ from diptych.core.text import one_line
 if TYPE_CHECKING:
     from diptych.manifest import AgentManifest
     from diptych.manifest.model import ModelSpec
+    from diptych.manifest.model_api import ModelApiSpec
     from diptych.models.probe import Capability, EndpointFindings
     from diptych.serve.examination import AgentFindings, PeerFindings, ToolServerFindings
 
@@ -42,11 +44,44 @@ def sentences(found: "AgentFindings", manifest: "AgentManifest") -> Iterator[Sen
             if model.tools is not None:
                 yield _tools(model.tools, spec.model.action_format, has_calls=has_calls)
             yield from _advice(model, spec.model, fields, spec.context.max_tokens)
-    yield from map(_server, found.servers)
+    yield from map(server_sentence, found.servers)
     yield from map(_peer, found.peers)
     for field in found.unmatched:
         mark = Mark.NOTE if field.is_glob else Mark.FAILED
         yield mark, f"{field.place}: {field.reason}"
+
+
+def api_sentences(found: "EndpointFindings", spec: "ModelApiSpec") -> Iterator[Sentence]:
+    """Return the findings about a ModelAPI's endpoint."""
+    if found.name:
+        yield from _model(found, f"model {found.name}")
+    elif found.failure is not None:
+        yield Mark.FAILED, f"endpoint: {found.failure.message}"
+    if found.models is not None:
+        listed = some(tuple(one_line(each, _MAX_NAME_CHARS) for each in found.models), _MAX_NAMES)
+        yield (
+            Mark.OK,
+            f"{found.origin} lists {len(found.models)} models" + (f": {listed}" if listed else ""),
+        )
+        for name in spec.models:
+            if name != found.name and not fnmatch.filter(found.models, name):
+                yield Mark.NOTE, f"models: {name} is none of them"
+
+
+def server_sentence(found: "ToolServerFindings") -> Sentence:
+    """Return the finding about a tool server."""
+    what = f"tool server {found.name}"
+    if found.reason is not None:
+        return Mark.FAILED, f"{what}: {found.reason}"
+    listed = some(found.tools, _MAX_NAMES)
+    count = "1 tool" if len(found.tools) == 1 else f"{len(found.tools)} tools"
+    text = f"{what}: {count} in {found.seconds:.1f} s" + (f": {listed}" if listed else "")
+    besides = found.left_out
+    if found.cut:
+        cut = some(found.cut, _MAX_NAMES)
+        besides = (*besides, f"descriptions over 4,096 characters are cut: {cut}")
+    is_well = found.tools and not besides
+    return (Mark.OK if is_well else Mark.NOTE), "; ".join((text, *besides))
 
 
 def _model(found: "EndpointFindings", what: str) -> Iterator[Sentence]:
@@ -136,21 +171,6 @@ def _context(context: int | None, max_tokens: int | None, window: int | None) ->
         said = f"context.maxTokens {window:,} is more than it takes; set a smaller one"
         return Mark.NOTE, f"{size}: {said}"
     return Mark.OK, f"{size}; context.maxTokens is {window:,}"
-
-
-def _server(found: "ToolServerFindings") -> Sentence:
-    what = f"tool server {found.name}"
-    if found.reason is not None:
-        return Mark.FAILED, f"{what}: {found.reason}"
-    listed = some(found.tools, _MAX_NAMES)
-    count = "1 tool" if len(found.tools) == 1 else f"{len(found.tools)} tools"
-    text = f"{what}: {count} in {found.seconds:.1f} s" + (f": {listed}" if listed else "")
-    besides = found.left_out
-    if found.cut:
-        cut = some(found.cut, _MAX_NAMES)
-        besides = (*besides, f"descriptions over 4,096 characters are cut: {cut}")
-    is_well = found.tools and not besides
-    return (Mark.OK if is_well else Mark.NOTE), "; ".join((text, *besides))
 
 
 def _peer(found: "PeerFindings") -> Sentence:

@@ -154,6 +154,60 @@ def test_a_missing_secret_is_misuse(
     assert "MODELS_API_KEY" in outcome.err
 
 
+def shared(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "diptych.dev/v1alpha1", "kind": kind}
+    return {**head, "metadata": {"name": name}, "spec": spec}
+
+
+KEY = {"secretKeyRef": {"name": "models", "key": "api-key"}}
+CODE = 'def add(a: int, b: int) -> int:\n    """Add."""\n    return a + b\n'
+
+
+def test_apis_and_servers_that_no_agent_uses_are_asked_too(typed: Type, tmp_path: Path) -> None:
+    with upstream_in_thread(good) as there:
+        there.pages["/v1/models"] = listed("gpt-5-mini", "gpt-4")
+        api = {"endpoint": there.url, "apiKey": KEY}
+        file = file_of(
+            tmp_path,
+            shared("ModelAPI", "house", **api, models=["gpt-5-mini", "o*"]),
+            shared("ModelAPI", "plain", **api),
+            shared("ModelAPI", "gone", endpoint="http://127.0.0.1:9", default="m"),
+            shared("MCPServer", "calc", source={"python": CODE}),
+            shared("MCPServer", "wrong", source={"python": "def add(a): return a"}),
+        )
+        outcome = typed("check", "--online", file)
+        as_json = typed("check", "--online", "--json", file)
+    assert outcome.code == 1
+    for said_ in (
+        "ModelAPI house",
+        "✓ model gpt-5-mini: answers at http://127.0.0.1:",
+        "lists 2 models: gpt-5-mini, gpt-4",
+        "models: o* is none of them",
+        "✗ model m: The model endpoint http://127.0.0.1:9",
+        "✓ tool server calc: 1 tool in",
+        "its parameter a has no type",
+    ):
+        assert said_ in outcome.out, outcome.out
+    lines = [json.loads(line) for line in as_json.out.splitlines()]
+    assert [(line["kind"], line["name"], line["ok"]) for line in lines] == [
+        ("ModelAPI", "house", True),
+        ("ModelAPI", "plain", True),
+        ("ModelAPI", "gone", False),
+        ("MCPServer", "calc", True),
+        ("MCPServer", "wrong", False),
+    ]
+    assert CANARY not in outcome.out + as_json.out
+
+
+def test_an_api_that_refuses_the_key_says_so(typed: Type, tmp_path: Path) -> None:
+    with upstream_in_thread(good) as there:
+        there.pages["/v1/models"] = refusal(error("no"), 401)
+        api = shared("ModelAPI", "house", endpoint=there.url, apiKey=KEY)
+        outcome = typed("check", "--online", file_of(tmp_path, api))
+    assert outcome.code == 1
+    assert "refuses the key (status 401 for /models)" in outcome.out
+
+
 def test_without_online_nothing_is_asked_or_read(
     typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,141 @@
+"""Follows the references of tool servers: to Services, MCPServers and Secrets."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from diptych.manifest.documents import FieldPath
+from diptych.manifest.mcp_server import McpServerManifest, McpServerSpec
+from diptych.manifest.references import UNRESOLVED, References, with_path
+from diptych.manifest.rules import fields_of
+from diptych.manifest.settings import OverrideConfig, ToolServerConfig
+from diptych.manifest.tools import Override, ToolServerRef, ToolServerSpec
+from diptych.ports import ValueProvider
+
+PYTHON_CODE = "DIPTYCH_PYTHON"
+"""The variable in which `diptych.cli.inline_tools` has the code whose functions it serves."""
+_PATH = "/mcp"
+
+
+class ToolReferences(References):
+    """Makes the configuration of tool servers.
+
+    On a laptop each Agent starts the programs of the MCPServers that it refers to itself, as it
+    does those of its own `command`.
+    """
+
+    def tool(self, path: FieldPath, tool: ToolServerSpec) -> ToolServerConfig:
+        if tool.ref:
+            return self._shared_tool(path, tool, tool.ref)
+        ref = tool.service_ref
+        plain = {
+            variable.name: variable.value for variable in tool.env if variable.value is not None
+        }
+        return ToolServerConfig(
+            name=tool.name,
+            url=self.service_url((*path, "serviceRef"), ref) if ref else tool.url,
+            command=tool.command or (),
+            env={**self.values((*path, "env"), tool.env), **plain},
+            allow=tool.allow,
+            headers=self.values((*path, "headers"), tool.headers),
+            timeout=tool.timeout,
+            overrides=_overrides(tool.overrides),
+            pins={pin.tool: pin.digest for pin in tool.pin},
+        )
+
+    def server(self, manifest: McpServerManifest) -> ToolServerConfig:
+        """Make the configuration of an MCPServer itself, whose references these are."""
+        spec, name = manifest.spec, manifest.metadata.name
+        tools = spec.tools
+        return ToolServerConfig(
+            name=name,
+            **self.server_source(name, spec),
+            allow=tools.allow,
+            overrides=_overrides(tools.overrides),
+            pins={pin.tool: pin.digest for pin in tools.pin},
+        )
+
+    def server_source(self, name: str, spec: McpServerSpec) -> dict[str, Any]:
+        """Return how an MCPServer is reached: fields of a `ToolServerConfig`."""
+        path: FieldPath = ("spec", "source")
+        source, config = spec.source, spec.config
+        if remote := source.remote:
+            headers = self.values((*path, "remote", "headers"), remote.headers)
+            return {"url": remote.url, "headers": headers}
+        if url := self.targets.web_url(f"{self.namespace}/{name}", name):
+            return {"url": with_path(url, config.path)}
+        if source.container_image:
+            self.add_problem(
+                (*path, "containerImage"), f"needs a cluster; give --service {name}=URL"
+            )
+            return {"url": UNRESOLVED}
+        env: Mapping[str, ValueProvider | str]
+        env = self.variables(("spec", "config"), config.env, config.env_from)
+        if source.python is None:
+            return {"command": source.command or (), "env": env}
+        packages = (f"--package={package}" for package in source.packages)
+        command = (sys.executable, "-m", "diptych.cli.inline_tools", *packages)
+        return {"command": command, "env": {**env, PYTHON_CODE: source.python}}
+
+    def _shared_tool(
+        self, path: FieldPath, tool: ToolServerSpec, ref: ToolServerRef
+    ) -> ToolServerConfig:
+        namespace = ref.namespace or self.namespace
+        found = None if ref.is_foreign else self.targets.shared.servers.get((namespace, ref.name))
+        own_headers = self.values((*path, "headers"), tool.headers)
+        allow, pins = tool.allow, {pin.tool: pin.digest for pin in tool.pin}
+        overrides = tool.overrides
+        if found is None:
+            url = self.targets.web_url(f"{namespace}/{ref.name}", ref.name)
+            if url is None:
+                self.add_problem(
+                    (*path, "ref"),
+                    f"there is no {ref.kind or 'MCPServer'} {ref.name} here (namespace "
+                    f"{namespace}); give --service {ref.name}=URL"
+                    + ("" if ref.is_foreign else ", or add its file"),
+                )
+            source: dict[str, Any] = {"url": with_path(url or UNRESOLVED, _PATH)}
+        else:
+            manifest, location = found
+            tools = manifest.spec.tools
+            references = ToolReferences(namespace, location, self.targets)
+            source = references.server_source(ref.name, manifest.spec)
+            self.problems += references.problems
+            if not (allow := narrowed(tool.allow, tools.allow)):
+                self.add_problem(
+                    (*path, "allow"),
+                    f"MCPServer {ref.name} allows none of these; it allows "
+                    f"{', '.join(tools.allow)}",
+                )
+            pins |= {pin.tool: pin.digest for pin in tools.pin}
+            overrides = (*overrides, *tools.overrides)
+        headers = {**source.pop("headers", {}), **own_headers}
+        return ToolServerConfig(
+            name=tool.name,
+            **source,
+            allow=allow,
+            headers=headers,
+            timeout=tool.timeout,
+            overrides=_overrides(overrides),
+            pins=pins,
+        )
+
+
+def narrowed(own: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:
+    """Return names and globs of tools that both lists allow: entries that the other one covers."""
+    pairs = ((own, servers), (servers, own))
+    both = [
+        entry for some, others in pairs for entry in some if any(_covers(o, entry) for o in others)
+    ]
+    return tuple(dict.fromkeys(both))
+
+
+def _covers(glob: str, entry: str) -> bool:
+    """Whether a glob matches all that a name or glob matches; at worst it says no."""
+    is_comparable = not set("*?[").intersection(entry) or not set("?[").intersection(glob)
+    return glob == entry or (is_comparable and fnmatchcase(entry, glob))
+
+
+def _overrides(overrides: Sequence[Override]) -> tuple[OverrideConfig, ...]:
+    return tuple(OverrideConfig(**fields_of(override)) for override in overrides)
