@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from support.kind_mistakes import mistakes
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION, MANIFESTS
@@ -13,66 +13,17 @@ from diptych.manifest.loader import check_files
 from diptych.manifest.validation import validate_object
 
 FULL = Path(__file__).with_name("full_kinds.yaml")
-MISTAKES = """
-ModelAPI: {models: [a]}
-    spec: needs provider, endpoint or hosted
-ModelAPI: {endpoint: "http://m", hosted: {engine: vllm, image: a}}
-    spec: needs only one of hosted and an endpoint or provider
-ModelAPI: {endpoint: "http://m", hosted: {engine: tgi, image: a}}
-    spec.hosted.engine: must be "ollama", "vllm" or "llamacpp" (got "tgi")
-ModelAPI: {endpoint: "http://m", models: ["gpt-5*"], default: gpt-5-mini}
-    spec: default must stand in models, letter for letter
-ModelAPI: {endpoint: "http://m", budget: {perDay: {tokens: 1}}, proxy: {}}
-    spec: budget needs proxy, which counts, and redis, where its pods count together
-ModelAPI: {endpoint: "http://m", budget: {perDay: {tokens: 1}}, redis: {serviceRef: {name: r}}}
-    spec: budget needs proxy, which counts, and redis, where its pods count together
-ModelAPI: {endpoint: "http://m", budget: {perDay: {cost: "1"}}, proxy: {}, redis: {serviceRef: {name: r}}}
-    spec: budget.perDay.cost needs prices: input and output of a million tokens, by model
-ModelAPI: {endpoint: "http://m", allowedNamespaces: {from: All}}
-    spec: allowedNamespaces needs proxy: the key does not leave its namespace
-ModelAPI: {endpoint: "http://m", model: [gpt]}
-    spec.model: is not a known field (did you mean "models"?)
-ModelAPI: {endpoint: "http://m", apiKey: sk-1}
-    spec.apiKey: must be a mapping of fields; write apiKey: {secretKeyRef: {name: models, key: api-key}}
-MCPServer: {source: {}}
-    spec.source: needs exactly one of remote, containerImage, python, command
-MCPServer: {source: {command: [a], python: "a = 1"}}
-    spec.source: needs exactly one of remote, containerImage, python, command
-MCPServer: {source: {command: [a], packages: [numpy]}}
-    spec.source: packages belong to python; remove them, or give python
-MCPServer: {source: {command: [" "]}}
-    spec.source: command must begin with the name of a program
-MCPServer: {source: {remote: {url: "http://t"}}, runtime: {}}
-    spec: config and runtime are for a server that runs in the cluster, not for remote
-MCPServer: {source: {command: [a]}, config: {arguments: [b]}}
-    spec: config.arguments are for containerImage only; command has its own
-MCPServer: {source: {containerImage: {ref: a}}, config: {storage: [{path: /a, source: {}}]}}
-    spec.config.storage[0].source: needs exactly one of configMap, secret, emptyDir, persistentVolumeClaim
-MCPServer: {source: {containerImage: {ref: a}}, runtime: {security: {runAsUser: 0}}}
-    spec.runtime.security.runAsUser: must be 1 or more (got 0)
-AgentPool: {replicas: 2}
-    spec: replicas above 1 need redis: without it each pod knows its own sessions only
-AgentPool: {maxAgents: 1001}
-    spec.maxAgents: must be 1000 or less (got 1001)
-AgentPool: {minAgents: 1}
-    spec.minAgents: is not a known field (did you mean "maxAgents"?)
-"""  # noqa: E501
-"""A kind and its spec, and below it the line that says what is wrong."""
 
 
 def content(kind: str, spec: Any, name: str = "a") -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.parametrize(
-    ("written", "line"),
-    [*zip(*[iter(MISTAKES.strip().split("\n"))] * 2, strict=True)],
-)
-def test_a_mistake_is_one_line_that_names_field_and_fix(written: str, line: str) -> None:
-    kind, _, spec = written.partition(": ")
+@pytest.mark.parametrize(("kind", "spec", "line"), mistakes())
+def test_a_mistake_is_one_line_that_names_field_and_fix(kind: str, spec: Any, line: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        validate_object(MANIFESTS[kind], content(kind, yaml.safe_load(spec)), SourceLocation("f"))
-    assert caught.value.problems == (f"f: {line.strip()}",)
+        validate_object(MANIFESTS[kind], content(kind, spec), SourceLocation("f"))
+    assert caught.value.problems == (f"f: {line}",)
 
 
 @pytest.mark.parametrize("kind", ["ModelAPI", "MCPServer", "AgentPool"])

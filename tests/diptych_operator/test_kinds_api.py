@@ -1,0 +1,94 @@
+"""A real Kubernetes API takes and refuses what the pod's models do of the kinds around an Agent.
+
+Skipped, in capitals, where Kubernetes' programs are not (`tools/cluster`).
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from support.agents import MODEL
+from support.kind_mistakes import mistakes
+from support.real_api import ROOT, ErrorResponse, install, kube, real_api
+
+from diptych_operator.resources.kinds import AGENT, NAMESPACE
+
+FULL = Path(__file__).parents[1] / "diptych" / "manifest" / "full_kinds.yaml"
+POOLED = {"model": MODEL, "hosting": {"pool": "default"}}
+HOUSE = {"apiRef": {"name": "house"}}
+IN_NO_POOL = {
+    "podTemplate": {"podTemplate": {}},
+    "replicas": {"replicas": 1},
+    "container.image": {"container": {"image": "i"}},
+    "container.imagePullPolicy": {"container": {"imagePullPolicy": "Always"}},
+    "container.envFrom": {"container": {"envFrom": []}},
+    "container.resources": {"container": {"resources": {}}},
+    "container.env with anything": {"container": {"env": [{"name": "A", "value": "b"}]}},
+    "a tool server with command": {"tools": [{"name": "t", "command": ["t"]}]},
+}
+
+
+@pytest.fixture(scope="module")
+def create(tmp_path_factory):
+    program = kube()
+    if program is None:
+        pytest.skip("there is no kube-apiserver: THE REAL API WAS NOT TRIED")
+    with real_api(program, tmp_path_factory.mktemp("api")) as api:
+        for file in (ROOT / "crds").glob("*.yaml"):
+            install(api, yaml.safe_load(file.read_text(encoding="utf-8")))
+        api.create(NAMESPACE, {"metadata": {"name": "platform"}})
+
+        def dry_create(kind, spec, name="a"):
+            path = replace(AGENT, plural=f"{kind.lower()}s").path("platform")
+            metadata = {"name": name, "namespace": "platform"}
+            content = {"apiVersion": AGENT.api_version, "kind": kind, "metadata": metadata}
+            strict = "?dryRun=All&fieldValidation=Strict"
+            return api.ask("POST", path + strict, {**content, "spec": spec})
+
+        yield dry_create
+
+
+def test_every_field_is_taken(create):
+    for manifest in yaml.safe_load_all(FULL.read_text(encoding="utf-8")):
+        made = create(manifest["kind"], manifest["spec"], manifest["metadata"]["name"])
+        assert made["spec"] == manifest["spec"]
+
+
+@pytest.mark.parametrize(("kind", "spec", "line"), mistakes())
+def test_a_mistake_is_refused(create, kind, spec, line):
+    with pytest.raises(ErrorResponse) as caught:
+        create(kind, spec)
+    said = line.partition(": ")[2]
+    if "must be" not in said and "known field" not in said:  # a rule of ours, in our words
+        assert said in str(caught.value)
+
+
+def test_a_name_has_57_characters_at_most(create):
+    create("AgentPool", {}, "a" * 57)
+    with pytest.raises(ErrorResponse, match="57 characters at most"):
+        create("AgentPool", {}, "a" * 58)
+
+
+def test_an_agent_refers_to_them(create):
+    create("Agent", {"model": HOUSE, "budget": {"cost": "1"}})
+    create("Agent", {**POOLED, "container": {"env": [{"name": "DEBUG_MOCK_RESPONSES"}]}})
+    create("Agent", {"model": MODEL, "tools": [{"name": "t", "ref": {"name": "calc"}}]})
+    for spec, said in (
+        ({"model": {}}, "needs provider, endpoint or apiRef"),
+        ({"model": {**HOUSE, **MODEL}}, "apiRef takes provider, endpoint, apiKey and headers"),
+        ({"model": {"endpoint": "http://m"}}, "name is required"),
+        (
+            {"model": MODEL, "tools": [{"name": "t", "ref": {"name": "c", "kind": "K"}}]},
+            "apiGroup and kind belong together",
+        ),
+    ):
+        with pytest.raises(ErrorResponse, match=said):
+            create("Agent", spec)
+
+
+@pytest.mark.parametrize("field", IN_NO_POOL)
+def test_an_agent_in_a_pool_has_no_pods_of_its_own(create, field):
+    create("Agent", {"model": MODEL, **IN_NO_POOL[field]})
+    with pytest.raises(ErrorResponse, match=f"{field}.* needs pods of the agent's own"):
+        create("Agent", {**POOLED, **IN_NO_POOL[field]})
