@@ -35,13 +35,11 @@ from diptych_operator.resources.kinds import (
     POD,
     ROUTE_KINDS,
     SERVICE,
-    SERVICE_ACCOUNT,
     Kind,
     NamespacedName,
     Object,
     ObjectKey,
     namespaced_name_of,
-    schedules_name,
 )
 from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.resources.owner import Owner, is_owned_by
@@ -235,24 +233,24 @@ class ObjectCache:
         return _names(self._referrers.references_of(agent.key), AGENT)
 
     def children(self, owner: Owner) -> Iterator[tuple[Kind, Object]]:
-        """Return the live children that an owner has."""
+        """Return the live children of `CHILD_KINDS` and routes that an owner has."""
         for kind in _CHILDREN:
-            live = self._objects[kind].get((owner.namespace, owner.child_name))
-            if live and is_owned_by(live, owner):
-                yield kind, live
+            for name in owner.child_names:
+                if live := self.child(owner, kind, name):
+                    yield kind, live
 
-    def schedules(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
-        """Return the live objects that run an Agent's schedules, and that it owns."""
-        name = agent.namespace, schedules_name(agent.name)
-        found = [(kind, self.find(kind, name)) for kind in (SERVICE_ACCOUNT, NETWORK_POLICY)]
-        cron_jobs = self._labelled.get((CRON_JOB, agent.key), {})
-        found += [(CRON_JOB, live) for live in cron_jobs.values()]
-        for kind, live in found:
-            if live and is_owned_by(live, agent):
-                yield kind, live
+    def child(self, owner: Owner, kind: Kind, name: str = "") -> Object | None:
+        """Return a live child that an owner has, by default with the name of most of them."""
+        live = self._objects[kind].get((owner.namespace, name or owner.child_name))
+        return live if live and is_owned_by(live, owner) else None
+
+    def cron_jobs(self, agent: Agent) -> tuple[Object, ...]:
+        """Return the live CronJobs that an Agent has."""
+        found = self._labelled.get((CRON_JOB, agent.key), {}).values()
+        return tuple(one for one in found if is_owned_by(one, agent))
 
     def deployment(self, owner: Owner) -> Object | None:
-        return dict(self.children(owner)).get(DEPLOYMENT)
+        return self.child(owner, DEPLOYMENT)
 
     def purge_jobs(self, name: NamespacedName) -> tuple[Object, ...]:
         """Return the Jobs that purge, or shall purge, the sessions of Agents of a name."""
@@ -275,15 +273,14 @@ class ObjectCache:
         self._set_references(agent.key, wanted)
         agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
         services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
-        children = dict(self.children(agent))
         return replace(
             servers,
             services={name: found for name, found in services.items() if found},
             agents={name: found for name, found in agents.items() if found},
-            deployment=children.get(DEPLOYMENT),
-            network_policy=children.get(NETWORK_POLICY),
+            deployment=self.deployment(agent),
+            network_policy=self.child(agent, NETWORK_POLICY),
             config_maps=self.config_maps(agent),
-            schedules=tuple(self.schedules(agent)),
+            cron_jobs=self.cron_jobs(agent),
             callers=self.callers(agent),
             pods=self.pods(agent.key),
             exposed_at_host=exposed_at_host(agent, self._objects[AGENT].values()),

@@ -44,7 +44,6 @@ from diptych_operator.resources.agent import Agent, ExposeError
 from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
-    CRON_JOB,
     DEPLOYMENT,
     JOB,
     RETRIED,
@@ -129,9 +128,7 @@ class Reconciler:
             start_problem=self._cache.start_problems.get(agent.key),
             platform_rules=len(self._platform.policy),
             own_containers=agent.own_containers,
-            cron_jobs=tuple(
-                live for kind, live in self._cache.schedules(agent) if kind is CRON_JOB
-            ),
+            cron_jobs=self._cache.cron_jobs(agent),
             scheduled_ends=self._cache.scheduled_ends.get(agent.key, {}),
         )
         again = await self._status_writer.write(agent, partial(agent_status, agent, inputs))

@@ -56,6 +56,7 @@ from diptych_operator.desired.schedules import (
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
+    CRON_JOB,
     DEPLOYMENT,
     MCP_SERVER,
     NETWORK_POLICY,
@@ -94,7 +95,7 @@ class Children:
 
     to_apply: tuple[Object, ...]
     obsolete: tuple[tuple[Kind, Object, str], ...] = ()
-    """Live ConfigMaps, and objects of schedules, that are not needed; each with the reason."""
+    """Live ConfigMaps and CronJobs that are not needed, each with the reason."""
     purge_job: Object | None = None
     """The suspended Job that deletes the sessions of an Agent that is gone; nobody owns it."""
 
@@ -142,9 +143,8 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     kept = {(kind_of(child), child["metadata"]["name"]) for child in to_apply}
     if not agent.is_open:
         kept.add((CONFIG_MAP, access_config_map_name(agent)))
-    candidates = [
-        (kind, live, "the Agent has no such schedule") for kind, live in observed.schedules
-    ]
+    why = "the Agent has no such schedule"
+    candidates = [(CRON_JOB, live, why) for live in observed.cron_jobs]
     if not is_rolling:
         candidates += [
             (CONFIG_MAP, live, "no pod mounts it any more") for live in observed.config_maps

@@ -15,7 +15,6 @@ from diptych_operator.resources.kinds import (
     MCP_SERVER,
     NAMESPACE,
     SERVICE,
-    Kind,
     NamespacedName,
     Object,
     ObjectKey,
@@ -60,8 +59,8 @@ class ObservedState:
     deployment: Object | None = None
     network_policy: Object | None = None
     config_maps: Sequence[Object] = ()
-    schedules: Sequence[tuple[Kind, Object]] = ()
-    """The objects that run its schedules, as they are now."""
+    cron_jobs: Sequence[Object] = ()
+    """The CronJobs of its schedules, as they are now."""
     pods: Sequence[Object] = ()
     callers: Sequence[NamespacedName] = ()
     issuer: TokenIssuer | None = None

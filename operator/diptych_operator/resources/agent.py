@@ -5,7 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych_operator.resources.kinds import AGENT, MCP_SERVER, PORT, NamespacedName, Object
+from diptych_operator.resources.kinds import (
+    AGENT,
+    MCP_SERVER,
+    PORT,
+    SCHEDULES,
+    NamespacedName,
+    Object,
+)
 from diptych_operator.resources.labels import AGENT_APP
 from diptych_operator.resources.owner import ManifestError, Owner
 
@@ -73,6 +80,7 @@ class Agent(Owner):
     kind = AGENT
     app = AGENT_APP
     component = "agent"
+    suffixes = ("", SCHEDULES)
 
     @property
     def ready_port(self) -> int:

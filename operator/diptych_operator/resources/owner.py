@@ -29,8 +29,8 @@ class Owner:
     """Their label `app.kubernetes.io/component`."""
     audience_path: ClassVar[str] = ""
     """Stands before the name in the audience of tokens for it."""
-    suffix: ClassVar[str] = ""
-    """Ends the names of its children, so that objects of two kinds may share a name."""
+    suffixes: ClassVar[tuple[str, ...]] = ("",)
+    """The endings of its children's names, so that objects of two kinds may share a name."""
 
     namespace: str
     name: str
@@ -79,7 +79,12 @@ class Owner:
     @property
     def child_name(self) -> str:
         """The name of its Deployment, Service and the like."""
-        return self.name + self.suffix
+        return self.name + self.suffixes[0]
+
+    @property
+    def child_names(self) -> tuple[str, ...]:
+        """The names of its children of `CHILD_KINDS`."""
+        return tuple(self.name + suffix for suffix in self.suffixes)
 
     @property
     def selector_labels(self) -> dict[str, str]:

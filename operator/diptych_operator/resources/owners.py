@@ -5,7 +5,6 @@ from typing import Final
 
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
-    SCHEDULES,
     Kind,
     NamespacedName,
     Object,
@@ -22,10 +21,9 @@ def owners_by_name(child: NamespacedName) -> Iterator[ObjectKey]:
     """Name the owners, of each kind, whose child of `CHILD_KINDS` would have a name."""
     namespace, name = child
     for kind, owner in OWNERS.items():
-        if name.endswith(owner.suffix):
-            yield ObjectKey(kind, namespace, name.removesuffix(owner.suffix))
-    if name.endswith(SCHEDULES):
-        yield ObjectKey(Agent.kind, namespace, name.removesuffix(SCHEDULES))
+        for suffix in owner.suffixes:
+            if name.endswith(suffix):
+                yield ObjectKey(kind, namespace, name.removesuffix(suffix))
 
 
 def owner_by_labels(content: Object) -> ObjectKey | None:
