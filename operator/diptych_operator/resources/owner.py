@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from diptych_operator.resources.kinds import (
     FIELD_MANAGER,
@@ -12,6 +12,9 @@ from diptych_operator.resources.kinds import (
     ObjectKey,
 )
 from diptych_operator.resources.labels import child_labels, selector_labels
+
+READY: Final = "/ready"
+"""Where pods of our image say how they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,17 @@ class Owner:
 
     @property
     def ready_port(self) -> int | None:
-        """The port of its pods' `/ready`; None if the operator does not ask them."""
+        """The port at which its pods are asked how they are; None if they are not."""
         return None
+
+    @property
+    def ready_path(self) -> str:
+        return READY
+
+    @property
+    def ready_labels(self) -> Mapping[str, str]:
+        """The labels of the pods that are asked."""
+        return self.selector_labels
 
     @property
     def child_name(self) -> str:
