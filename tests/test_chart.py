@@ -68,6 +68,8 @@ REDIS = ("redis.enabled=true",)
 RIGHTS = {
     "agents.diptych.dev": "list watch",
     "agents/status.diptych.dev": "patch",
+    "modelapis.diptych.dev": "list watch",
+    "modelapis/status.diptych.dev": "patch",
     "mcpservers.diptych.dev": "list watch",
     "mcpservers/status.diptych.dev": "patch",
     "deployments.apps": ALL_OF_IT,
@@ -80,6 +82,7 @@ RIGHTS = {
     "jobs.batch": ALL_OF_IT,
     "cronjobs.batch": ALL_OF_IT,
     "configmaps": ALL_OF_IT,
+    "persistentvolumeclaims": ALL_OF_IT,
     "pods": "list watch",
     "events.events.k8s.io": "list create",
     "namespaces": "list watch",

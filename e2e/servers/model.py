@@ -9,9 +9,12 @@ from typing import Any
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """`POST …/chat/completions`, streamed or not."""
+    """`POST …/chat/completions`, streamed or not; `GET …/models`."""
 
     protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._send("application/json", json.dumps({"object": "list", "data": [{"id": "stub"}]}))
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))

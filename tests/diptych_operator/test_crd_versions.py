@@ -13,7 +13,7 @@ import pytest
 import yaml
 from support.agents import MODEL
 from support.crd_versions import NEW, OLD, converted, converter, versions_of
-from support.real_api import CRDS, ROOT, ErrorResponse, install, kube, real_api
+from support.real_api import CRDS, ROOT, ErrorResponse, install_all, kube, real_api
 from support.reconciler_harness import Harness
 
 from diptych_operator.controller.metrics import Metrics
@@ -34,7 +34,7 @@ def api(tmp_path):
     if program is None:
         pytest.skip("there is no kube-apiserver: THE REAL API WAS NOT TRIED")
     with real_api(program, tmp_path) as found:
-        install(found, CRD)
+        install_all(found)
         found.create(NAMESPACE, {"metadata": {"name": "team"}})
         yield found
 

@@ -11,10 +11,9 @@ import time
 from dataclasses import dataclass
 
 import pytest
-import yaml
 from support.agents import agent_object
 from support.pod_templates import GOOD, MISTAKES
-from support.real_api import ROOT, ErrorResponse, install, kube, real_api
+from support.real_api import ErrorResponse, install_all, kube, real_api
 from support.reconciler_harness import Harness
 
 from diptych_operator.controller.metrics import Metrics
@@ -24,6 +23,7 @@ from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
     DEPLOYMENT,
+    MODEL_API,
     NAMESPACE,
     SERVICE,
     Kind,
@@ -47,8 +47,7 @@ def api(tmp_path_factory):
     if program is None:
         pytest.skip("there is no kube-apiserver: THE REAL API WAS NOT TRIED")
     with real_api(program, tmp_path_factory.mktemp("api")) as found:
-        crd = ROOT / "crds" / "diptych.dev_agents.yaml"
-        install(found, yaml.safe_load(crd.read_text(encoding="utf-8")))
+        install_all(found)
         found.create(NAMESPACE, {"metadata": {"name": "team"}})
         yield found
 
@@ -108,6 +107,48 @@ async def test_an_agent_is_served_and_then_nothing_is_written(harness):
     await again.reconcile()
     assert set(writes) == {"GET"}
     assert harness.api.get(DEPLOYMENT, harness.name)["metadata"]["resourceVersion"] == before
+
+
+async def test_a_model_api_and_its_user_are_served_and_then_nothing_is_written(harness):
+    name = "team", f"m{next(_numbers)}"
+    key = {"secretKeyRef": {"name": "models", "key": "api-key"}}
+    redis = {"serviceRef": {"name": "redis"}}
+    storage = {"size": "1Gi"}
+    spec = {
+        "hosted": {"engine": "ollama", "image": "ollama/ollama:1", "storage": storage},
+        "apiKey": key,
+        "default": "qwen",
+        "budget": {"perDay": {"tokens": 5}},
+        "redis": redis,
+        "proxy": {"replicas": 2},
+        "allowedNamespaces": {"from": "All"},
+    }
+    metadata = {"name": name[1], "namespace": "team"}
+    harness.api.create(MODEL_API, {"metadata": metadata, "spec": spec})
+    model = {"apiRef": {"name": name[1]}}
+    harness.api.merge(
+        AGENT, harness.name, {"spec": {"model": {**model, "endpoint": None, "name": None}}}
+    )
+    for _ in range(3):
+        await harness.reconcile()
+        await harness.apis.reconcile(name)
+    status = harness.api.get(MODEL_API, name)["status"]
+    conditions = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+    assert conditions["Accepted"] == ("True", "Accepted")
+    assert conditions["Ready"] == ("False", "RollingOut")
+    assert (status["agents"], harness.accepted) == (1, ("True", "Accepted"))
+    again = RealHarness(harness.api, harness.client, name=harness.name)
+    writes = []
+    ask = harness.client._request
+
+    async def note(method, *given, **kwargs):
+        writes.append(method)
+        return await ask(method, *given, **kwargs)
+
+    harness.client._request = note
+    await again.reconcile()
+    await again.apis.reconcile(name)
+    assert set(writes) == {"GET"}
 
 
 async def test_a_port_under_the_same_name_is_repaired(harness):

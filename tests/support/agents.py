@@ -9,6 +9,7 @@ from diptych_operator.desired.references import ObservedState
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.mcp_server import McpServer
+from diptych_operator.resources.model_api import ModelApi
 
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
 PLATFORM = Platform(
@@ -73,3 +74,14 @@ def mcp_server_object(name: str = "calc", namespace: str = "team", **spec: Any) 
 
 def mcp_server(name: str = "calc", namespace: str = "team", **spec: Any) -> McpServer:
     return McpServer.read(mcp_server_object(name, namespace, **spec))
+
+
+def model_api_object(name: str = "house", namespace: str = "platform", **spec: Any) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{name}-1", "generation": 1},
+        "spec": {"endpoint": "https://models.example.com/v1", **spec},
+    }
+
+
+def model_api(name: str = "house", namespace: str = "platform", **spec: Any) -> ModelApi:
+    return ModelApi.read(model_api_object(name, namespace, **spec))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -131,6 +132,12 @@ def install(api: RealApi, crd: Object) -> None:
     spec = crd["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     _wait(lambda: "items" in api.ask("GET", path))
+
+
+def install_all(api: RealApi) -> None:
+    """Install our CRDs."""
+    for path in sorted((ROOT / "crds").glob("*.yaml")):
+        install(api, yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def _etcd(port: int, peers: int) -> list[str]:

@@ -11,13 +11,14 @@ from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.mcp_servers import McpServerReconciler
 from diptych_operator.controller.metrics import Metrics
+from diptych_operator.controller.model_apis import ModelApiReconciler
 from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.children import Platform
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import ApiError
-from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, MCP_SERVER, ObjectKey
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, MCP_SERVER, MODEL_API, ObjectKey
 from diptych_operator.watch.resync import Resync
 
 NAME = ("team", "coordinator")
@@ -70,7 +71,20 @@ class Harness:
         self.servers = McpServerReconciler(
             client, cache, self.queue, self.claims, self.platform, lambda: self.clock.now
         )
-        self.reconcilers = {AGENT: self.reconciler.reconcile, MCP_SERVER: self.servers.reconcile}
+        self.apis = ModelApiReconciler(
+            client,
+            cache,
+            self.queue,
+            self.claims,
+            self.issuer,
+            self.platform,
+            lambda: self.clock.now,
+        )
+        self.reconcilers = {
+            AGENT: self.reconciler.reconcile,
+            MODEL_API: self.apis.reconcile,
+            MCP_SERVER: self.servers.reconcile,
+        }
 
     async def observe(self):
         """List everything into the store."""

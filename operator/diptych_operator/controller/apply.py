@@ -31,7 +31,6 @@ from diptych_operator.resources.kinds import (
     APPLIED_DIGEST,
     CONFIG_MAP,
     DEPLOYMENT,
-    NETWORK_POLICY,
     OVERWRITE_MANAGER,
     ROUTE_KINDS,
     SERVICE,
@@ -229,13 +228,13 @@ class Applier:
         desired: Iterable[Object],
         others: Iterable[tuple[Kind, Object, str]] = (),
     ) -> None:
-        """Delete children of kinds that are not desired, and `others`, each with its reason.
+        """Delete children that are not desired, and `others`, each with its reason.
 
         Raises `ApiError`.
         """
-        kinds = set(map(kind_of, desired))
+        wanted = set(map(child_key, desired))
         for kind, live in tuple(self._cache.children(owner)):
-            if kind not in kinds:
+            if (kind, namespaced_name_of(live)) not in wanted:
                 await self._delete(owner, kind, live, "it is not needed")
         for kind, live, why in others:
             await self._delete(owner, kind, live, why)
@@ -248,7 +247,7 @@ class Applier:
         for kind, live in tuple(self._cache.children(agent)):
             if kind in ROUTE_KINDS:
                 await self._delete(agent, kind, live, "the Agent may not be exposed like that")
-            elif kind is NETWORK_POLICY:
+            elif (kind, namespaced_name_of(live)) == child_key(network_policy):
                 await self.apply_if_drifted(agent, network_policy, live)
 
     async def _delete(self, owner: Owner, kind: Kind, live: Object, why: str) -> None:

@@ -9,13 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from diptych_operator.desired.agent_model import (
+    fallback_names,
+    model_config_map_name,
+    model_urls,
+    with_model,
+)
 from diptych_operator.desired.drift import ADDED, additions
+from diptych_operator.desired.endpoints import former_urls
 from diptych_operator.desired.expose import exposed_at_host
+from diptych_operator.desired.model_api import proxy_config_map_name
 from diptych_operator.desired.references import (
     ForeignRef,
     ObservedState,
     Permission,
     Unresolved,
+    address,
     may_delegate,
     permission,
     references,
@@ -30,20 +39,20 @@ from diptych_operator.resources.kinds import (
     DEPLOYMENT,
     JOB,
     MCP_SERVER,
+    MODEL_API,
     NAMESPACE,
     NETWORK_POLICY,
     POD,
     ROUTE_KINDS,
     SERVICE,
-    SERVICE_ACCOUNT,
     Kind,
     NamespacedName,
     Object,
     ObjectKey,
     namespaced_name_of,
-    schedules_name,
 )
 from diptych_operator.resources.mcp_server import McpServer
+from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import Owner, is_owned_by
 from diptych_operator.resources.owners import OWNERS, owner_by_labels, owners_by_name
 from diptych_operator.status.condition import Problem
@@ -141,8 +150,10 @@ class ObjectCache:
         self._objects[kind][name] = _trimmed(kind, content)
         if kind in _LABELLED and (owner := owner_by_labels(content)):
             self._labelled[kind, owner][name[1]] = self._objects[kind][name]
-        referred = self._index(OWNERS[kind].read(content)) if kind in OWNERS else set()
-        return self._affected(kind, content) | referred
+        affected = self._affected(kind, content)
+        if kind in OWNERS and (former is None or former.get("spec") != content.get("spec")):
+            affected |= self._index(OWNERS[kind].read(content))
+        return affected
 
     def remove(self, kind: Kind, content: Object) -> set[ObjectKey]:
         """Remove a deleted object, unless another one has its name by now.
@@ -201,6 +212,10 @@ class ObjectCache:
         content = self._objects[MCP_SERVER].get(name)
         return McpServer.read(content) if content else None
 
+    def model_api(self, name: NamespacedName) -> ModelApi | None:
+        content = self._objects[MODEL_API].get(name)
+        return ModelApi.read(content) if content else None
+
     def is_watched(self, namespace: str) -> bool:
         return self.watched_namespaces is None or namespace in self.watched_namespaces
 
@@ -235,24 +250,24 @@ class ObjectCache:
         return _names(self._referrers.references_of(agent.key), AGENT)
 
     def children(self, owner: Owner) -> Iterator[tuple[Kind, Object]]:
-        """Return the live children that an owner has."""
+        """Return the live children of `CHILD_KINDS` and routes that an owner has."""
         for kind in _CHILDREN:
-            live = self._objects[kind].get((owner.namespace, owner.child_name))
-            if live and is_owned_by(live, owner):
-                yield kind, live
+            for name in owner.child_names:
+                if live := self.child(owner, kind, name):
+                    yield kind, live
 
-    def schedules(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
-        """Return the live objects that run an Agent's schedules, and that it owns."""
-        name = agent.namespace, schedules_name(agent.name)
-        found = [(kind, self.find(kind, name)) for kind in (SERVICE_ACCOUNT, NETWORK_POLICY)]
-        cron_jobs = self._labelled.get((CRON_JOB, agent.key), {})
-        found += [(CRON_JOB, live) for live in cron_jobs.values()]
-        for kind, live in found:
-            if live and is_owned_by(live, agent):
-                yield kind, live
+    def child(self, owner: Owner, kind: Kind, name: str = "") -> Object | None:
+        """Return a live child that an owner has, by default with the name of most of them."""
+        live = self._objects[kind].get((owner.namespace, name or owner.child_name))
+        return live if live and is_owned_by(live, owner) else None
+
+    def cron_jobs(self, agent: Agent) -> tuple[Object, ...]:
+        """Return the live CronJobs that an Agent has."""
+        found = self._labelled.get((CRON_JOB, agent.key), {}).values()
+        return tuple(one for one in found if is_owned_by(one, agent))
 
     def deployment(self, owner: Owner) -> Object | None:
-        return dict(self.children(owner)).get(DEPLOYMENT)
+        return self.child(owner, DEPLOYMENT)
 
     def purge_jobs(self, name: NamespacedName) -> tuple[Object, ...]:
         """Return the Jobs that purge, or shall purge, the sessions of Agents of a name."""
@@ -264,26 +279,32 @@ class ObjectCache:
         From now on a change of any of it affects the Agent.
         """
         wanted = references(agent, self.domain, self._shared_urls)
-        servers = ObservedState(
+        apis = self._model_apis(agent)
+        others = ObservedState(
+            model_apis=apis,
             mcp_servers=self._mcp_servers(wanted),
             foreign_servers=self.foreign_servers,
             namespace_labels=self._namespace_labels(agent.namespace),
             watched_namespaces=self.watched_namespaces,
         )
-        resolved = with_tool_servers(agent, servers)
+        resolved = with_model(with_tool_servers(agent, others), others)
+        wanted |= {ObjectKey(MODEL_API, *name) for name in fallback_names(agent, apis)}
         wanted |= references(resolved, self.domain, self._shared_urls)
+        live = self.find(CONFIG_MAP, (agent.namespace, model_config_map_name(resolved)))
+        former = former_urls(live, model_urls(resolved))
+        wanted |= self._services_of(former, agent.namespace)
         self._set_references(agent.key, wanted)
         agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
         services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
-        children = dict(self.children(agent))
         return replace(
-            servers,
+            others,
             services={name: found for name, found in services.items() if found},
             agents={name: found for name, found in agents.items() if found},
-            deployment=children.get(DEPLOYMENT),
-            network_policy=children.get(NETWORK_POLICY),
+            former_urls=former,
+            deployment=self.deployment(agent),
+            network_policy=self.child(agent, NETWORK_POLICY),
             config_maps=self.config_maps(agent),
-            schedules=tuple(self.schedules(agent)),
+            cron_jobs=self.cron_jobs(agent),
             callers=self.callers(agent),
             pods=self.pods(agent.key),
             exposed_at_host=exposed_at_host(agent, self._objects[AGENT].values()),
@@ -302,16 +323,65 @@ class ObjectCache:
         )
         return tuple(agent for agent in agents if self._may_use(agent, server))
 
-    def _may_use(self, agent: Agent, server: McpServer) -> bool:
+    def _may_use(self, agent: Agent, owner: Owner) -> bool:
         observed = ObservedState(
             namespace_labels=self._namespace_labels(agent.namespace),
             watched_namespaces=self.watched_namespaces,
         )
-        return permission(server, agent.namespace, observed) is Permission.ALLOWED
+        return permission(owner, agent.namespace, observed) is Permission.ALLOWED
 
     def _mcp_servers(self, wanted: Iterable[ObjectKey]) -> dict[NamespacedName, McpServer]:
         names = _names(wanted, MCP_SERVER)
         return {name: server for name in names if (server := self.mcp_server(name))}
+
+    def observe_model_api(self, api: ModelApi) -> ObservedState:
+        """Return what a decision about a ModelAPI depends on; from now on its changes affect it."""
+        live = self.find(CONFIG_MAP, (api.namespace, proxy_config_map_name(api)))
+        former = former_urls(live, api.urls)
+        wanted = references(api, self.domain, self._shared_urls)
+        wanted |= self._services_of(former, api.namespace)
+        others = {namespace for namespace, _ in self._model_referrers(api)} - {api.namespace}
+        wanted |= {ObjectKey(NAMESPACE, "", name) for name in others}
+        self._set_references(api.key, wanted)
+        services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
+        return ObservedState(
+            services={name: found for name, found in services.items() if found},
+            watched_namespaces=self.watched_namespaces,
+            former_urls=former,
+            config_maps=self.config_maps(api),
+        )
+
+    def model_users(self, api: ModelApi) -> tuple[Agent, ...]:
+        """Return the Agents that refer to a ModelAPI, also as a fallback of another one's."""
+        agents = filter(None, map(self.agent, sorted(self._model_referrers(api))))
+        return tuple(agent for agent in agents if self._uses(agent, api))
+
+    def _model_referrers(self, api: ModelApi) -> set[NamespacedName]:
+        """Name the Agents that refer to a ModelAPI, or to one that falls back to it."""
+        referrers = self._referrers.of(api.key)
+        names = set(_names(referrers, AGENT))
+        for name in _names(referrers, MODEL_API):
+            names.update(_names(self._referrers.of(ObjectKey(MODEL_API, *name)), AGENT))
+        return names
+
+    def _uses(self, agent: Agent, api: ModelApi) -> bool:
+        names = {*agent.model_apis, *fallback_names(agent, self._model_apis(agent))}
+        return api.namespaced_name in names and self._may_use(agent, api)
+
+    def _model_apis(self, agent: Agent) -> dict[NamespacedName, ModelApi]:
+        """Return the ModelAPIs that an Agent refers to, and those that these fall back to."""
+        found = self._existing_model_apis(agent.model_apis)
+        return found | self._existing_model_apis(fallback_names(agent, found))
+
+    def _existing_model_apis(
+        self, names: Iterable[NamespacedName]
+    ) -> dict[NamespacedName, ModelApi]:
+        return {name: api for name in names if (api := self.model_api(name))}
+
+    def _services_of(self, urls: Iterable[str], namespace: str) -> set[ObjectKey]:
+        """Return the Services that the hosts of URLs may name."""
+        names = (address(url, namespace, self.domain).service_name for url in urls)
+        return {ObjectKey(SERVICE, *name) for name in names if name}
 
     def forget(self, key: ObjectKey) -> set[ObjectKey]:
         """Forget what a deleted owner depended on; return the owners it referred to."""

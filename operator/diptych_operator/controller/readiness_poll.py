@@ -23,7 +23,7 @@ from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import NamespacedName, Object, ObjectKey
-from diptych_operator.resources.owner import Owner
+from diptych_operator.resources.owner import READY, Owner
 from diptych_operator.status.conditions import MissingDependency
 from diptych_operator.status.pods import is_held_up, pod_address, start_problem
 
@@ -182,11 +182,19 @@ class ReadinessPoll:
         """Return what pods answer, by their names; those without a usable answer are left out."""
         if (port := owner.ready_port) is None:
             return {}
-        pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(owner.key)}
+        pods = {
+            pod["metadata"]["name"]: pod_address(pod)
+            for pod in self._cache.pods(owner.key)
+            if owner.ready_labels.items() <= pod["metadata"]["labels"].items()
+        }
         asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
-        token = await self._tokens.token(owner.audience) if asked else None
+        is_ours = owner.ready_path == READY  # servers of others get no token
+        token = await self._tokens.token(owner.audience) if asked and is_ours else None
         found = await asyncio.gather(
-            *(_ask_pod(session, address, port, token) for _, address in asked)
+            *(
+                _ask_pod(session, f"{_host(address)}:{port}{owner.ready_path}", token)
+                for _, address in asked
+            )
         )
         return {pod: answer for (pod, _), answer in zip(asked, found, strict=True) if answer}
 
@@ -227,15 +235,18 @@ def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[Missing
     )
 
 
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
 async def _ask_pod(
-    session: aiohttp.ClientSession, address: str, port: int, token: str | None
+    session: aiohttp.ClientSession, address: str, token: str | None
 ) -> Object | None:
     """Return the JSON of a pod's answer; None without a usable one.
 
     A pod that refuses the token answers with the reason, as `REFUSED`.
     """
-    host = f"[{address}]" if ":" in address else address
-    url, headers = f"http://{host}:{port}/ready", {"Authorization": f"Bearer {token}"}
+    url, headers = f"http://{address}", {"Authorization": f"Bearer {token}"}
     try:
         async with session.get(
             url, headers=headers if token else None, allow_redirects=False

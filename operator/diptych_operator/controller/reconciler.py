@@ -30,12 +30,14 @@ from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import ACCESS_KEY, access_config_map_name, access_text
+from diptych_operator.desired.agent_model import UnresolvedModel, proxied_apis, with_model
 from diptych_operator.desired.children import (
     Children,
     Platform,
     closed_network_policy,
     desired_children,
 )
+from diptych_operator.desired.model_api import lists_user, proxy_config_map_name
 from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.rollout import mounted_config_maps
 from diptych_operator.desired.tool_servers import with_tool_servers
@@ -44,7 +46,6 @@ from diptych_operator.resources.agent import Agent, ExposeError
 from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
-    CRON_JOB,
     DEPLOYMENT,
     JOB,
     RETRIED,
@@ -114,8 +115,9 @@ class Reconciler:
         foreign = await self._foreign_servers.refresh(agent)
         observed = replace(self._cache.observe_and_track(agent), issuer=self._issuer.current)
         unresolved = unresolved_references(agent, observed, self._platform.network.domain)
-        agent = with_tool_servers(agent, observed)
+        agent = with_model(with_tool_servers(agent, observed), observed)
         self._queue_outdated_peers(agent)
+        self._queue_outdated_proxies(agent, observed)
         outcome = await self._attempts.outcome(agent, self._make_children(agent, observed))
         missing = self._cache.missing_dependencies
         inputs = StatusInputs(
@@ -129,9 +131,7 @@ class Reconciler:
             start_problem=self._cache.start_problems.get(agent.key),
             platform_rules=len(self._platform.policy),
             own_containers=agent.own_containers,
-            cron_jobs=tuple(
-                live for kind, live in self._cache.schedules(agent) if kind is CRON_JOB
-            ),
+            cron_jobs=self._cache.cron_jobs(agent),
             scheduled_ends=self._cache.scheduled_ends.get(agent.key, {}),
         )
         again = await self._status_writer.write(agent, partial(agent_status, agent, inputs))
@@ -166,6 +166,8 @@ class Reconciler:
             closed = closed_network_policy(agent, observed, self._platform)
             await self._applier.unexpose(agent, closed)
             raise Rejected(Problem(error.reason, f"{error}.")) from error
+        except UnresolvedModel as error:
+            raise Blocked(Problem(error.reason, f"{error}.")) from error
         except ManifestError as error:
             raise Rejected(Problem(error.reason, f"{error}.")) from error
         except ValueError as error:
@@ -209,6 +211,17 @@ class Reconciler:
             text = access_text(peer, self._cache.callers(peer), issuer, self._platform.access)
             if live and (live.get("data") or {}).get(ACCESS_KEY) != text:
                 self._queue.add(peer.key)
+
+    def _queue_outdated_proxies(self, agent: Agent, observed: ObservedState) -> None:
+        """Queue ModelAPIs whose proxies do not know the Agent yet.
+
+        Those that the Agent itself names are queued anyway, and those to which these fall back not.
+        """
+        for name in proxied_apis(agent):
+            api = observed.model_apis[name]
+            live = self._cache.find(CONFIG_MAP, (api.namespace, proxy_config_map_name(api)))
+            if live and not lists_user((live.get("data") or {}), agent):
+                self._queue.add(api.key)
 
     def _forget(self, name: NamespacedName) -> None:
         key = ObjectKey(AGENT, *name)

@@ -59,20 +59,23 @@ def access_text(
     own_grants = [_grant(agent.namespaced_name, "ask")]
     if agent.schedules:
         own_grants.append(_grant((agent.namespace, schedules_name(agent.name)), "ask"))
-    if settings.operator:
-        own_grants.append(_grant(settings.operator, "status"))
-    cluster = {
-        "url": issuer.url,
-        "audience": agent.audience,
-        "jwks": {"keys": issuer.keys},
-        "isCluster": True,
-    }
     content = {
-        "issuers": [cluster, *settings.issuers],
-        "grants": [*own_grants, *settings.grants],
+        "issuers": [cluster_issuer(issuer, agent.audience), *settings.issuers],
+        "grants": [*own_grants, *operator_grants(settings), *settings.grants],
         "agents": sorted("/".join(caller) for caller in callers),
     }
     return json.dumps(content, indent=1)
+
+
+def cluster_issuer(issuer: TokenIssuer, audience: str) -> Object:
+    """Return the cluster's issuer in an access file, for tokens with an audience."""
+    keys = {"keys": issuer.keys}
+    return {"url": issuer.url, "audience": audience, "jwks": keys, "isCluster": True}
+
+
+def operator_grants(settings: AccessSettings) -> list[Object]:
+    """Return the grants that let the operator ask pods how they are."""
+    return [_grant(settings.operator, "status")] if settings.operator else []
 
 
 def access_source(agent: Agent) -> Object:
@@ -87,16 +90,13 @@ def access_source(agent: Agent) -> Object:
 def token_sources(peers: Iterable[PeerRef]) -> list[Object]:
     """Return the sources of the tokens with which an Agent asks its peers, one for each of them."""
     names = dict.fromkeys(peer.name for peer in peers)
-    return [
-        {
-            "serviceAccountToken": {
-                "audience": Agent.audience_of(name),
-                "expirationSeconds": TOKEN_SECONDS,
-                "path": f"tokens/{name[0]}.{name[1]}",
-            }
-        }
-        for name in names
-    ]
+    return [token_source(Agent.audience_of(name), f"tokens/{name[0]}.{name[1]}") for name in names]
+
+
+def token_source(audience: str, path: str) -> Object:
+    """Return the source of a token of the pod's account for an audience."""
+    token = {"audience": audience, "expirationSeconds": TOKEN_SECONDS, "path": path}
+    return {"serviceAccountToken": token}
 
 
 def _grant(account: NamespacedName, right: str) -> Object:

@@ -6,6 +6,7 @@ them with it. Its pods own the NetworkPolicy, too: the collector keeps an object
 owner is gone, so that the policy holds while the pods of a deleted Agent drain.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,13 @@ from diptych_operator.desired.access import (
     AccessSettings,
     access_config_map_name,
     access_text,
+)
+from diptych_operator.desired.agent_model import (
+    MODEL_KEY,
+    check_model,
+    model_config_map_name,
+    model_document,
+    model_urls,
 )
 from diptych_operator.desired.call_policy import check_policy
 from diptych_operator.desired.child import (
@@ -26,6 +34,7 @@ from diptych_operator.desired.child import (
 )
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
+from diptych_operator.desired.endpoints import noted
 from diptych_operator.desired.expose import (
     ExposeSettings,
     check_expose,
@@ -56,8 +65,8 @@ from diptych_operator.desired.schedules import (
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
+    CRON_JOB,
     DEPLOYMENT,
-    MCP_SERVER,
     NETWORK_POLICY,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -94,7 +103,7 @@ class Children:
 
     to_apply: tuple[Object, ...]
     obsolete: tuple[tuple[Kind, Object, str], ...] = ()
-    """Live ConfigMaps, and objects of schedules, that are not needed; each with the reason."""
+    """Live ConfigMaps and CronJobs that are not needed, each with the reason."""
     purge_job: Object | None = None
     """The suspended Job that deletes the sessions of an Agent that is gone; nobody owns it."""
 
@@ -108,14 +117,18 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     check_metadata(agent, platform.metadata)
     check_policy(agent)
     check_schedules(agent)
+    check_model(agent, observed)
     manifest = resolved_manifest(agent, observed, platform.policy)
     config_map = _config_map(agent, manifest)
     name = config_map["metadata"]["name"]
     live = observed.deployment
-    is_rolling = mounted_config_maps(live)[:1] != (name,) or is_replacing_pods(live, observed.pods)
+    mounted = mounted_config_maps(live)
+    has_model = not agent.model_apis or model_config_map_name(agent) in mounted
+    is_rolling = mounted[:1] != (name,) or not has_model or is_replacing_pods(live, observed.pods)
     to_apply = (
         config_map,
         *_access_config_map(agent, observed, platform.access),
+        *_model_config_map(agent, observed),
         child_of(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
         owned_by_pods(
             child_of(
@@ -142,9 +155,8 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     kept = {(kind_of(child), child["metadata"]["name"]) for child in to_apply}
     if not agent.is_open:
         kept.add((CONFIG_MAP, access_config_map_name(agent)))
-    candidates = [
-        (kind, live, "the Agent has no such schedule") for kind, live in observed.schedules
-    ]
+    why = "the Agent has no such schedule"
+    candidates = [(CRON_JOB, live, why) for live in observed.cron_jobs]
     if not is_rolling:
         candidates += [
             (CONFIG_MAP, live, "no pod mounts it any more") for live in observed.config_maps
@@ -172,6 +184,15 @@ def _access_config_map(
         yield child_of(agent, CONFIG_MAP, access_config_map_name(agent), data={ACCESS_KEY: text})
 
 
+def _model_config_map(agent: Agent, observed: ObservedState) -> Iterator[Object]:
+    """Yield the ConfigMap with an Agent's model, if that is a ModelAPI's."""
+    if agent.model_apis:
+        text = json.dumps(model_document(agent), ensure_ascii=False, indent=1)
+        note = noted(model_urls(agent), observed.former_urls)
+        name = model_config_map_name(agent)
+        yield child_of(agent, CONFIG_MAP, name, note, data={MODEL_KEY: text})
+
+
 def _schedules(agent: Agent, platform: Platform) -> Iterator[Object]:
     for kind, name, content in schedule_children(agent, platform.pods, platform.network):
         yield child_of(agent, kind, name, **content)
@@ -188,8 +209,9 @@ def _deployment(
     annotations = {}
     if platform.pods.rollout.is_limited:
         shared = {PLATFORM: platform.revision} | {
-            f"{MCP_SERVER.name} {'/'.join(name)}": str(server.generation)
-            for name, server in observed.mcp_servers.items()
+            f"{owner.kind.name} {'/'.join(name)}": str(owner.generation)
+            for owners in (observed.model_apis, observed.mcp_servers)
+            for name, owner in owners.items()
         }
         mark = rollout_mark(agent, spec["template"], observed.deployment, shared)
         annotations[ROLLOUT_MARK] = str(mark)

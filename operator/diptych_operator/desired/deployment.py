@@ -5,20 +5,28 @@ peer and every key that the manifest refers to are files of one projected volume
 or key does not keep a pod from starting.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from diptych_operator.desired.access import access_source, token_sources
+from diptych_operator.desired.access import access_source, token_source, token_sources
+from diptych_operator.desired.agent_model import (
+    MODEL_FILE,
+    model_source,
+    model_urls,
+    proxied_apis,
+    token_file,
+)
 from diptych_operator.desired.locked_fields import LockedField, check_locked
 from diptych_operator.desired.metadata import own_metadata
 from diptych_operator.desired.references import address
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
 from diptych_operator.desired.strategic_merge import strategic_merge
-from diptych_operator.resources.agent import Agent, PeerRef
-from diptych_operator.resources.kinds import METRICS_PORT, PORT, Object
+from diptych_operator.resources.agent import Agent, KeyRef, PeerRef
+from diptych_operator.resources.kinds import METRICS_PORT, PORT, NamespacedName, Object
+from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import ManifestError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -33,11 +41,14 @@ class ProxySettings:
     domain: str = "cluster.local"
 
 
-def proxy_variables(agent: Agent, proxy: ProxySettings | None) -> dict[str, str]:
-    """Return the variables that send an Agent's requests through the proxy; none without one."""
+def proxy_variables(proxy: ProxySettings | None, inside: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables that send a pod's requests through the proxy; none without one.
+
+    `inside` are names by which the pod asks for what is in the cluster.
+    """
     if proxy is None:
         return {}
-    direct = [*_LOOPBACK, ".svc", f".{proxy.domain}", *_inside(agent, proxy), *proxy.no_proxy]
+    direct = [*_LOOPBACK, ".svc", f".{proxy.domain}", *inside, *proxy.no_proxy]
     variables = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), proxy.url)
     return {**variables, "NO_PROXY": ",".join(dict.fromkeys(direct))}
 
@@ -51,7 +62,10 @@ def _inside(agent: Agent, proxy: ProxySettings) -> Iterator[str]:
     names = [peer.name for peer in agent.peers]
     names += [ref.name for ref in agent.service_refs]
     yield from (f"{name}.{namespace}" for namespace, name in names)
+    moving = set(model_urls(agent)) if agent.model_apis else set()  # must roll no pods
     for url in (*agent.urls, *agent.variable_urls):
+        if url in moving:
+            continue
         with suppress(ValueError):  # the manifest is rejected for it: `controller.obstacles`
             found = address(url, agent.namespace, proxy.domain)
             if found.service_name and (found.is_certain or url.startswith("http://")):
@@ -77,10 +91,10 @@ RESTRICTED_CONTAINER: Final[Mapping[str, Any]] = {
 }
 """What every container has that the operator makes."""
 
-_PRE_STOP_SECONDS = 5  # until every node's proxy stops sending requests to a terminating pod
-_MIN_READY_SECONDS = 2  # until every node's proxy sends requests to a ready pod
-_RUN_SECONDS = 60  # for a terminating pod's runs to end, before it hands them over
-_GRACE_SECONDS = _PRE_STOP_SECONDS + _RUN_SECONDS + 20  # 20 s for the hand-over
+PRE_STOP_SECONDS = 5  # until every node's proxy stops sending requests to a terminating pod
+MIN_READY_SECONDS = 2  # until every node's proxy sends requests to a ready pod
+RUN_SECONDS = 60  # for a terminating pod's runs to end, before it hands them over
+GRACE_SECONDS = PRE_STOP_SECONDS + RUN_SECONDS + 20  # 20 s for the hand-over
 _IDLE_MIB = 112  # of an agent, idle or with a few runs (docs/performance.md, "What a pod needs")
 _STDIO_MIB = 64  # of a small stdio server in Python, beside its agent
 
@@ -130,7 +144,7 @@ def deployment_spec(
     """
     return {
         "replicas": agent.replicas,
-        "minReadySeconds": _MIN_READY_SECONDS,
+        "minReadySeconds": MIN_READY_SECONDS,
         "revisionHistoryLimit": 3,
         "progressDeadlineSeconds": 600,
         "selector": {"matchLabels": agent.selector_labels},
@@ -209,7 +223,7 @@ _TEMPLATE_OVERRIDES = (
 def _pod_spec(agent: Agent, sources: list[Object], defaults: PodDefaults) -> dict[str, Any]:
     pod: dict[str, Any] = {
         "serviceAccountName": agent.name,
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
         **RESTRICTED_POD,
         "containers": [_container(agent, defaults)],
         "volumes": [
@@ -242,10 +256,10 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
         ],
         "env": _environment(agent, defaults.proxy),
         "resources": _resources(agent),
-        "startupProbe": _probe("/health", periodSeconds=1, failureThreshold=60),
-        "livenessProbe": _probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
-        "readinessProbe": _probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
-        "lifecycle": {"preStop": {"sleep": {"seconds": _PRE_STOP_SECONDS}}},
+        "startupProbe": probe("/health", periodSeconds=1, failureThreshold=60),
+        "livenessProbe": probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
+        "readinessProbe": probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         **RESTRICTED_CONTAINER,
         "volumeMounts": [
             {"name": VOLUME, "mountPath": FOLDER, "readOnly": True},
@@ -269,15 +283,21 @@ def _serve_args(agent: Agent) -> list[str]:
 def _environment(agent: Agent, proxy: ProxySettings | None) -> list[dict[str, Any]]:
     variables = {
         "PUBLIC_URL": agent.url,
-        "SHUTDOWN_GRACE_SECONDS": str(_RUN_SECONDS),
+        "SHUTDOWN_GRACE_SECONDS": str(RUN_SECONDS),
         "METRICS_PORT": str(METRICS_PORT),
-        **proxy_variables(agent, proxy),
+        **({"DIPTYCH_MODEL_FILE": f"{FOLDER}/{MODEL_FILE}"} if agent.model_apis else {}),
+        **(proxy_variables(proxy, _inside(agent, proxy)) if proxy else {}),
     }
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def _probe(path: str, **timing: int) -> dict[str, Any]:
-    return {"httpGet": {"path": path, "port": PORT, "scheme": "HTTP"}, **timing}
+def probe(path: str, port: int = PORT, **timing: int) -> dict[str, Any]:
+    """Return an HTTP probe."""
+    return {"httpGet": {"path": path, "port": port, "scheme": "HTTP"}, **timing}
+
+
+def _model_token(api: NamespacedName) -> Object:
+    return token_source(ModelApi.audience_of(api), token_file(api))
 
 
 def _sources(agent: Agent, config_map: str, peers: Sequence[PeerRef]) -> list[Object]:
@@ -286,9 +306,15 @@ def _sources(agent: Agent, config_map: str, peers: Sequence[PeerRef]) -> list[Ob
         {"configMap": {"name": config_map, "items": [{"key": FILE, "path": FILE}]}},
         *([] if agent.is_open else [access_source(agent)]),
         *token_sources(peers),
+        *(map(_model_token, proxied_apis(agent))),
+        *([model_source(agent)] if agent.model_apis else []),
     ]
-    for (kind, name), refs in groupby(agent.key_refs, lambda ref: (ref.kind, ref.name)):
-        items = [{"key": ref.key, "path": ref.file} for ref in refs]
+    return [*sources, *key_sources(agent.key_refs)]
+
+
+def key_sources(refs: Iterable[KeyRef]) -> Iterator[Object]:
+    """Yield the sources of sorted keys; a missing one does not keep a pod from starting."""
+    for (kind, name), keys in groupby(refs, lambda ref: (ref.kind, ref.name)):
+        items = [{"key": ref.key, "path": ref.file} for ref in keys]
         field_name = "secret" if kind == "Secret" else "configMap"
-        sources.append({field_name: {"name": name, "items": items, "optional": True}})
-    return sources
+        yield {field_name: {"name": name, "items": items, "optional": True}}

@@ -30,6 +30,7 @@ from diptych_operator.resources.labels import (
     selector_labels,
 )
 from diptych_operator.resources.mcp_server import McpServer
+from diptych_operator.resources.model_api import ModelApi
 
 Rule: TypeAlias = dict[str, Any]
 
@@ -129,9 +130,10 @@ def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings
         *_to_name_servers(network.dns),
         *_to_peers(agent, observed),
         *_to_services(agent, observed),
-        *_to_redis(agent),
-        *_to_urls((*agent.urls, *network.shared_urls), agent, observed, network.domain),
-        *_to_urls(agent.variable_urls, agent, observed, network.domain),
+        *_to_redis(agent.redis),
+        *_to_urls((*agent.urls, *network.shared_urls), agent.namespace, observed, network.domain),
+        *_to_urls(agent.variable_urls, agent.namespace, observed, network.domain),
+        *_to_urls(observed.former_urls, agent.namespace, observed, network.domain),
         *_extra_rules(agent, "extraEgress"),
     ]
     return _unique(rules)
@@ -141,7 +143,7 @@ def redis_egress_rules(
     agent: Agent, observed: ObservedState, network: NetworkSettings
 ) -> list[Rule]:
     """Return the egress rules of a pod that only needs the Agent's Redis."""
-    rules = [*_to_name_servers(network.dns), *_to_redis(agent)]
+    rules = [*_to_name_servers(network.dns), *_to_redis(agent.redis)]
     if ref := agent.redis_service:
         rules += _to_service(ref.name, ref.port, observed)
     return _unique([*rules, *_extra_rules(agent, "extraEgress")])
@@ -183,6 +185,62 @@ def server_policy_spec(
 def pods_of(namespace: str, labels: Mapping[str, str]) -> Rule:
     """Return the NetworkPolicy peer for pods with these labels."""
     return _pods(namespace, labels)
+
+
+def proxy_policy_spec(
+    api: ModelApi, users: Sequence[Rule], observed: ObservedState, network: NetworkSettings
+) -> dict[str, Any]:
+    """Return the spec for a ModelAPI's proxy: `users` and the operator reach it, it the endpoint.
+
+    Requests under way may still be at the former endpoint.
+    """
+    urls = (*api.urls, *observed.former_urls, network.proxy)
+    egress = [
+        *_to_name_servers(network.dns),
+        *_to_redis(api.redis),
+        *_to_urls(filter(None, urls), api.namespace, observed, network.domain),
+    ]
+    if ref := api.redis_service:
+        egress += _to_service(ref.name, ref.port, observed)
+    if api.hosted:
+        ports = [_tcp(api.server_port)]
+        egress.append({"to": [{"podSelector": {"matchLabels": api.server_labels}}], "ports": ports})
+    ingress = _ingress(users, PORT, network)
+    if network.metrics_from:
+        readers = [dict(reader) for reader in network.metrics_from]
+        ingress.append({"from": readers, "ports": [_tcp(METRICS_PORT)]})
+    return _policy(api.selector_labels, ingress, _unique(egress))
+
+
+def model_server_policy_spec(
+    api: ModelApi, users: Sequence[Rule], network: NetworkSettings
+) -> dict[str, Any]:
+    """Return the spec for a hosted model server: `users` reach it, and it all but this link.
+
+    It loads its weights from wherever its arguments say.
+    """
+    sources = [{"podSelector": {"matchLabels": api.selector_labels}}] if api.is_proxied else users
+    egress = [*_to_name_servers(network.dns), {"to": list(_ANYWHERE)}]
+    return _policy(api.server_labels, _ingress(sources, api.server_port, network), egress)
+
+
+def _policy(labels: Mapping[str, str], ingress: list[Rule], egress: list[Rule]) -> dict[str, Any]:
+    return {
+        "podSelector": {"matchLabels": dict(labels)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": ingress,
+        "egress": egress,
+    }
+
+
+def _ingress(sources: Sequence[Rule], port: int, network: NetworkSettings) -> list[Rule]:
+    rules: list[Rule] = []
+    if network.operator_namespace:
+        operator = _pods(network.operator_namespace, OPERATOR_POD_LABELS)
+        rules.append({"from": [operator], "ports": [_tcp(port)]})
+    if sources:
+        rules.append({"from": list(sources), "ports": [_tcp(port)]})
+    return rules
 
 
 def _live_egress(observed: ObservedState) -> list[Rule]:
@@ -227,18 +285,18 @@ def _to_services(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
         yield from _to_service(ref.name, ref.port, observed)
 
 
-def _to_redis(agent: Agent) -> Iterator[Rule]:
+def _to_redis(redis: Mapping[str, Any]) -> Iterator[Rule]:
     """Open the usual ports to any address if only a Secret holds the URL of the Redis."""
-    if "urlFrom" in agent.redis:
+    if "urlFrom" in redis:
         ports = [_tcp(REDIS_PORT), _tcp(_SENTINEL_PORT)]
         yield {"to": list(_ANYWHERE_OR_ANY_POD), "ports": ports}
 
 
 def _to_urls(
-    urls: Iterable[str], agent: Agent, observed: ObservedState, domain: str
+    urls: Iterable[str], namespace: str, observed: ObservedState, domain: str
 ) -> Iterator[Rule]:
     for url in urls:
-        found = address(url, agent.namespace, domain)
+        found = address(url, namespace, domain)
         if found.service_name and (found.is_certain or found.service_name in observed.services):
             yield from _to_service(found.service_name, found.port, observed)
         elif not _is_loopback(found):

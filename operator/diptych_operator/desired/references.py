@@ -13,15 +13,16 @@ from diptych_operator.resources.kinds import (
     AGENT,
     ALLOWED_NAMESPACES,
     MCP_SERVER,
+    MODEL_API,
     NAMESPACE,
     SERVICE,
-    Kind,
     NamespacedName,
     Object,
     ObjectKey,
 )
 from diptych_operator.resources.labels import NAMESPACE_NAME, selector_keys, selects
 from diptych_operator.resources.mcp_server import McpServer
+from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import Owner
 
 
@@ -60,8 +61,8 @@ class ObservedState:
     deployment: Object | None = None
     network_policy: Object | None = None
     config_maps: Sequence[Object] = ()
-    schedules: Sequence[tuple[Kind, Object]] = ()
-    """The objects that run its schedules, as they are now."""
+    cron_jobs: Sequence[Object] = ()
+    """The CronJobs of its schedules, as they are now."""
     pods: Sequence[Object] = ()
     callers: Sequence[NamespacedName] = ()
     issuer: TokenIssuer | None = None
@@ -69,6 +70,10 @@ class ObservedState:
     """The MCPServers that the Agent refers to and that exist."""
     foreign_servers: Mapping[ForeignRef, Object | Unresolved] = field(default_factory=dict)
     """Tool servers of other API groups, or why they cannot be read."""
+    model_apis: Mapping[NamespacedName, ModelApi] = field(default_factory=dict)
+    """The ModelAPIs that the Agent, or its ModelAPI's fallbacks, refer to and that exist."""
+    former_urls: Sequence[str] = ()
+    """The endpoints before the last change, which its pods may still ask."""
     exposed_at_host: Sequence[Object] = ()
     """The Agents that ask to be exposed under the host name of this one, itself among them."""
 
@@ -136,6 +141,8 @@ def references(owner: Owner, domain: str, shared: Iterable[str] = ()) -> frozens
     match owner:
         case Agent():
             return _agent_references(owner, domain, shared)
+        case ModelApi():
+            return _model_api_references(owner, domain, shared)
         case _:
             return frozenset()
 
@@ -147,12 +154,32 @@ def _agent_references(agent: Agent, domain: str, shared: Iterable[str]) -> froze
     services += [found.service_name for found in others if found.service_name]
     found = {ObjectKey(SERVICE, *name) for name in services}
     found |= {ObjectKey(AGENT, *peer.name) for peer in agent.peers}
-    servers = agent.mcp_servers
-    found |= {ObjectKey(MCP_SERVER, *name) for name in servers}
-    named = [*servers, *(peer.name for peer in agent.peers)]
-    if any(namespace != agent.namespace for namespace, _ in named):
+    found |= {ObjectKey(MODEL_API, *name) for name in agent.model_apis}
+    found |= {ObjectKey(MCP_SERVER, *name) for name in agent.mcp_servers}
+    if any(one.namespace != agent.namespace for one in found if one.kind is not SERVICE):
         found.add(ObjectKey(NAMESPACE, "", agent.namespace))
     return frozenset(found)
+
+
+def _model_api_references(
+    api: ModelApi, domain: str, shared: Iterable[str]
+) -> frozenset[ObjectKey]:
+    found = {ObjectKey(MODEL_API, *name) for name in api.fallback_refs}
+    if api.is_proxied:
+        found |= {ObjectKey(SERVICE, *name) for name in proxy_services(api, domain, shared)}
+    return frozenset(found)
+
+
+def proxy_services(
+    api: ModelApi, domain: str, shared: Iterable[str] = ()
+) -> Iterator[NamespacedName]:
+    """Name the Services that a ModelAPI's proxy may ask."""
+    if ref := api.redis_service:
+        yield ref.name
+    for url in (*api.urls, *shared):
+        with suppress(ValueError):
+            if name := address(url, api.namespace, domain).service_name:
+                yield name
 
 
 def may_delegate(agent: Agent, peer: PeerRef, observed: ObservedState) -> bool:

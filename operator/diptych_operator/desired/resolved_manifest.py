@@ -38,6 +38,8 @@ def resolved_manifest(
     its URL follows from its name, and it may be created later.
     """
     spec = agent.pod_spec_fields
+    if agent.model_apis:  # it is in a file of its own
+        spec.pop("model")
     if "tools" in spec:
         tools = (_tool(agent, tool, observed) for tool in agent.tools)
         spec["tools"] = [tool for tool in tools if tool]

@@ -25,6 +25,7 @@ from diptych_operator.controller.handshake_poll import HandshakePoll
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.mcp_servers import McpServerReconciler
 from diptych_operator.controller.metrics import Metrics
+from diptych_operator.controller.model_apis import ModelApiReconciler
 from diptych_operator.controller.readiness_poll import ReadinessPoll, StatusTokens
 from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
@@ -34,7 +35,7 @@ from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import UnavailableError
 from diptych_operator.process.health import Health
 from diptych_operator.process.settings import Settings
-from diptych_operator.resources.kinds import AGENT, MCP_SERVER, Object
+from diptych_operator.resources.kinds import AGENT, MCP_SERVER, MODEL_API, Object
 from diptych_operator.status.events import claim_event
 from diptych_operator.watch.handlers import kopf_settings, registry_for, watched_paths
 from diptych_operator.watch.resync import Resync
@@ -151,6 +152,7 @@ class Operator:
         issuer = ClusterIssuer(client, cache, queue)
         reconciler = Reconciler(client, cache, queue, claims, issuer, platform, self.metrics, _now)
         servers = McpServerReconciler(client, cache, queue, claims, platform, _now)
+        apis = ModelApiReconciler(client, cache, queue, claims, issuer, platform, _now)
         tokens = StatusTokens(client, platform.access.operator)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
@@ -161,7 +163,11 @@ class Operator:
             claims.run(),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-        reconcilers = {AGENT: reconciler.reconcile, MCP_SERVER: servers.reconcile}
+        reconcilers = {
+            AGENT: reconciler.reconcile,
+            MODEL_API: apis.reconcile,
+            MCP_SERVER: servers.reconcile,
+        }
         tasks += Workers(queue, reconcilers, self.metrics).start()
         # The last one: kopf cancels every task of the loop that was created after it started.
         resync = Resync(client, cache, queue, staleness)

@@ -5,7 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych_operator.resources.kinds import AGENT, MCP_SERVER, PORT, NamespacedName, Object
+from diptych_operator.resources.kinds import (
+    AGENT,
+    MCP_SERVER,
+    PORT,
+    SCHEDULES,
+    NamespacedName,
+    Object,
+)
 from diptych_operator.resources.labels import AGENT_APP
 from diptych_operator.resources.owner import ManifestError, Owner
 
@@ -27,7 +34,7 @@ _ASKED = {
     ),
 }
 """Variables of the container whose URLs its pod asks."""
-_PROVIDER_URL = "https://api.model-provider.invalid"
+PROVIDER_URL = "https://api.model-provider.invalid"
 """Stands for the endpoint of a model that names its provider only: a public host, port 443."""
 _MAX_PORT = 65535
 _HTTP_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:(?P<port>[1-9]\d{0,4}))?(/[^\s$]*)?", re.ASCII)
@@ -73,6 +80,7 @@ class Agent(Owner):
     kind = AGENT
     app = AGENT_APP
     component = "agent"
+    suffixes = ("", SCHEDULES)
 
     @property
     def ready_port(self) -> int:
@@ -121,6 +129,23 @@ class Agent(Owner):
         return {name: value for name, value in self.spec.items() if name not in _CLUSTER_FIELDS}
 
     @property
+    def model(self) -> Mapping[str, Any]:
+        return self.spec.get("model") or {}
+
+    @property
+    def models(self) -> tuple[Mapping[str, Any], ...]:
+        """Its model and the fallbacks."""
+        return (self.model, *(self.model.get("fallbacks") or ())) if self.model else ()
+
+    @property
+    def model_apis(self) -> tuple[NamespacedName, ...]:
+        """The ModelAPIs that it refers to, each once; the first is its model's, if that has one."""
+        refs = [entry["apiRef"] for entry in self.models if "apiRef" in entry]
+        return tuple(
+            dict.fromkeys((ref.get("namespace", self.namespace), ref["name"]) for ref in refs)
+        )
+
+    @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(self.spec.get("tools", ()))
 
@@ -166,11 +191,7 @@ class Agent(Owner):
     @property
     def redis_service(self) -> ServiceRef | None:
         """The Service of its Redis; None if a Secret has the URL, or it has none."""
-        ref = self.redis.get("serviceRef")
-        if ref is None:
-            return None
-        service = ref.get("namespace", self.namespace), ref["name"]
-        return ServiceRef(service, ref.get("port", REDIS_PORT))
+        return redis_service(self.redis, self.namespace)
 
     def tool_service(self, ref: Mapping[str, Any]) -> ServiceRef:
         """Read the `serviceRef` of a tool server, with the manifest's defaults."""
@@ -193,13 +214,10 @@ class Agent(Owner):
     @property
     def urls(self) -> tuple[str, ...]:
         """All URLs of the manifest, each once, in its order."""
-        model = self.spec.get("model") or {}
-        fallbacks = model.get("fallbacks") or ()
         access = self.spec.get("access") or {}
         issuers = [one for one in access.get("issuers") or () if not one.get("jwks")]
         entries = (
-            model,
-            *fallbacks,
+            *self.models,
             *self.tools,
             *self.spec.get("agents", ()),
             *issuers,
@@ -208,7 +226,7 @@ class Agent(Owner):
         urls = [
             entry.get("endpoint")
             or entry.get("url")
-            or (_PROVIDER_URL if "provider" in entry else "")
+            or (PROVIDER_URL if "provider" in entry else "")
             for entry in entries
         ]
         return tuple(dict.fromkeys(url for url in urls if url))
@@ -226,8 +244,18 @@ class Agent(Owner):
     @property
     def key_refs(self) -> tuple[KeyRef, ...]:
         """All keys of Secrets and ConfigMaps that the pod reads, each once, sorted."""
-        values = [value for name, value in self.spec.items() if name not in _WITHOUT_KEYS]
-        return tuple(sorted(set(_key_refs(values))))
+        return key_refs_in(
+            [value for name, value in self.spec.items() if name not in _WITHOUT_KEYS]
+        )
+
+
+def redis_service(redis: Mapping[str, Any], namespace: str) -> ServiceRef | None:
+    """Return the Service of a Redis; None if a Secret has its URL, or there is none."""
+    ref = redis.get("serviceRef")
+    if ref is None:
+        return None
+    service = ref.get("namespace", namespace), ref["name"]
+    return ServiceRef(service, ref.get("port", REDIS_PORT))
 
 
 def is_foreign(ref: Mapping[str, Any]) -> bool:
@@ -276,6 +304,11 @@ def bad_conditions(content: Object) -> tuple[tuple[str, str], ...]:
         for c in conditions
         if _BAD_STATUS.get(c["type"]) == c["status"] and c["reason"] != "ScaledToZero"
     )
+
+
+def key_refs_in(value: object) -> tuple[KeyRef, ...]:
+    """Return all references to keys in JSON, each once, sorted."""
+    return tuple(sorted(set(_key_refs(value))))
 
 
 def _key_refs(value: object) -> Iterator[KeyRef]:

@@ -65,12 +65,14 @@ class ObjectKey(NamedTuple):
 
 AGENT: Final = Kind("diptych.dev", "v1alpha1", "agents", "Agent")
 MCP_SERVER: Final = Kind("diptych.dev", "v1alpha1", "mcpservers", "MCPServer")
+MODEL_API: Final = Kind("diptych.dev", "v1alpha1", "modelapis", "ModelAPI")
 DEPLOYMENT: Final = Kind("apps", "v1", "deployments", "Deployment")
 SERVICE: Final = Kind("", "v1", "services", "Service")
 CONFIG_MAP: Final = Kind("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNT: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+PERSISTENT_VOLUME_CLAIM: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 JOB: Final = Kind("batch", "v1", "jobs", "Job")
 CRON_JOB: Final = Kind("batch", "v1", "cronjobs", "CronJob")
 HTTP_ROUTE: Final = Kind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
@@ -85,6 +87,7 @@ CHILD_KINDS: Final = (
     NETWORK_POLICY,
     SERVICE,
     POD_DISRUPTION_BUDGET,
+    PERSISTENT_VOLUME_CLAIM,
     DEPLOYMENT,
 )
 """The children that are watched and named after their owner (`Owner.child_name`), in the order of
@@ -100,7 +103,7 @@ cluster may lack the Gateway API."""
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
-        *(*CHILD_KINDS, *ROUTE_KINDS, AGENT, MCP_SERVER, CONFIG_MAP),
+        *(*CHILD_KINDS, *ROUTE_KINDS, AGENT, MODEL_API, MCP_SERVER, CONFIG_MAP),
         *(JOB, CRON_JOB, POD, NAMESPACE, LEASE, EVENT),
     )
 }

@@ -14,6 +14,9 @@ NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 OPERATOR_POD_LABELS: Final = {f"{_PREFIX}/name": "diptych", f"{_PREFIX}/component": "operator"}
 
 AGENT_APP: Final = "diptych-agent"
+MODEL_APP: Final = "diptych-model"
+SERVER_APP: Final = "diptych-llm"
+"""Of the pods of a hosted ModelAPI's server; its proxy's have `MODEL_APP`."""
 AGENT_POD_LABELS: Final = {APP: AGENT_APP}
 
 PURGE_POD_LABELS: Final = {

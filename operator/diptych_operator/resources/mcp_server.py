@@ -15,7 +15,7 @@ class McpServer(Owner):
     kind = MCP_SERVER
     app = "diptych-tools"
     component = "tools"
-    suffix = "-tools"
+    suffixes = ("-tools",)
     audience_path = "mcpserver/"
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from diptych_operator.resources.kinds import (
     FIELD_MANAGER,
@@ -12,6 +12,9 @@ from diptych_operator.resources.kinds import (
     ObjectKey,
 )
 from diptych_operator.resources.labels import child_labels, selector_labels
+
+READY: Final = "/ready"
+"""Where pods of our image say how they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,8 @@ class Owner:
     """Their label `app.kubernetes.io/component`."""
     audience_path: ClassVar[str] = ""
     """Stands before the name in the audience of tokens for it."""
-    suffix: ClassVar[str] = ""
-    """Ends the names of its children, so that objects of two kinds may share a name."""
+    suffixes: ClassVar[tuple[str, ...]] = ("",)
+    """The endings of its children's names, so that objects of two kinds may share a name."""
 
     namespace: str
     name: str
@@ -73,13 +76,27 @@ class Owner:
 
     @property
     def ready_port(self) -> int | None:
-        """The port of its pods' `/ready`; None if the operator does not ask them."""
+        """The port at which its pods are asked how they are; None if they are not."""
         return None
+
+    @property
+    def ready_path(self) -> str:
+        return READY
+
+    @property
+    def ready_labels(self) -> Mapping[str, str]:
+        """The labels of the pods that are asked."""
+        return self.selector_labels
 
     @property
     def child_name(self) -> str:
         """The name of its Deployment, Service and the like."""
-        return self.name + self.suffix
+        return self.name + self.suffixes[0]
+
+    @property
+    def child_names(self) -> tuple[str, ...]:
+        """The names of its children of `CHILD_KINDS`."""
+        return tuple(self.name + suffix for suffix in self.suffixes)
 
     @property
     def selector_labels(self) -> dict[str, str]:

@@ -5,27 +5,28 @@ from typing import Final
 
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
-    SCHEDULES,
     Kind,
     NamespacedName,
     Object,
     ObjectKey,
 )
-from diptych_operator.resources.labels import APP, INSTANCE
+from diptych_operator.resources.labels import APP, INSTANCE, SERVER_APP
 from diptych_operator.resources.mcp_server import McpServer
+from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import Owner
 
-OWNERS: Final[Mapping[Kind, type[Owner]]] = {kind.kind: kind for kind in (Agent, McpServer)}
+OWNERS: Final[Mapping[Kind, type[Owner]]] = {
+    kind.kind: kind for kind in (Agent, ModelApi, McpServer)
+}
 
 
 def owners_by_name(child: NamespacedName) -> Iterator[ObjectKey]:
     """Name the owners, of each kind, whose child of `CHILD_KINDS` would have a name."""
     namespace, name = child
     for kind, owner in OWNERS.items():
-        if name.endswith(owner.suffix):
-            yield ObjectKey(kind, namespace, name.removesuffix(owner.suffix))
-    if name.endswith(SCHEDULES):
-        yield ObjectKey(Agent.kind, namespace, name.removesuffix(SCHEDULES))
+        for suffix in owner.suffixes:
+            if name.endswith(suffix):
+                yield ObjectKey(kind, namespace, name.removesuffix(suffix))
 
 
 def owner_by_labels(content: Object) -> ObjectKey | None:
@@ -36,4 +37,7 @@ def owner_by_labels(content: Object) -> ObjectKey | None:
     return ObjectKey(kind, metadata["namespace"], name) if name and kind else None
 
 
-_BY_APP: Final = {owner.app: kind for kind, owner in OWNERS.items()}
+_BY_APP: Final = {
+    SERVER_APP: ModelApi.kind,
+    **{owner.app: kind for kind, owner in OWNERS.items()},
+}

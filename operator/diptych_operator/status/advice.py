@@ -76,6 +76,11 @@ _REMEDIES: Final = {
     "PinsDiffer": "Take the pin out of the Agent, or have the MCPServer's corrected.",
     "NamespaceNotWatched": "Let the operator watch that namespace (watchNamespaces).",
     "NamespaceLabelsUnknown": "Choose namespaces by name, or let the operator watch all.",
+    "ModelAPINotFound": "Create that ModelAPI, or correct spec.model.apiRef.",
+    "ModelAPINotAllowed": "Have that ModelAPI's spec.allowedNamespaces let this namespace in.",
+    "ModelNotListed": "Name a model that the ModelAPI serves, or have its spec.models take it.",
+    "PricesMissing": "Write the prices, or take cost out of spec.budget.",
+    "FallbackHasKey": "Have that fallback written as a ModelAPI, and named by apiRef.",
     "ServiceNotAllowed": "Have that Service's annotation "
     f"{ALLOWED_NAMESPACES} let this namespace in.",
     "ServiceNotFound": "Create that Service, or correct its name in the Agent.",

@@ -126,7 +126,7 @@ def _accepted(inputs: StatusInputs) -> Condition:
 
 def _resolved_refs(inputs: StatusInputs) -> Condition:
     if not inputs.unresolved:
-        message = "All Agents and Services that the manifest names are there."
+        message = "All that the manifest names is there."
         return Condition("ResolvedRefs", "True", "ResolvedRefs", message)
     messages = dict.fromkeys(problem.message for problem in inputs.unresolved)
     return Condition("ResolvedRefs", "False", inputs.unresolved[0].reason, "; ".join(messages))

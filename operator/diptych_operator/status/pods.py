@@ -7,6 +7,7 @@ from typing import Any
 from diptych_operator.desired.deployment import CONTAINER
 from diptych_operator.desired.drift import added_fields
 from diptych_operator.desired.mcp_server import CONTAINER as SERVER
+from diptych_operator.desired.model_api import MODEL, PROXY
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.labels import INSTANCE
 from diptych_operator.status.condition import Problem
@@ -68,6 +69,8 @@ def agent_image(deployment: Object | None) -> str:
 _IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 _OWN_CONTAINERS = {
     CONTAINER: ("spec.container.image", "spec.container."),
+    PROXY: ("the image of the operator's pods", "spec.proxy."),
+    MODEL: ("spec.hosted.image", "spec.hosted."),
     SERVER: ("spec.source.containerImage.ref", "spec.runtime."),
 }
 """Our own containers: the manifest's field with the image, and the one around the resources."""

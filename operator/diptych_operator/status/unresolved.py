@@ -6,6 +6,7 @@ is reported and never rejected; the agent runs without what it lacks.
 
 from collections.abc import Iterator
 
+from diptych_operator.desired.agent_model import unresolved_models, with_model
 from diptych_operator.desired.references import (
     ObservedState,
     Permission,
@@ -26,10 +27,10 @@ def unresolved_references(
     agent: Agent, observed: ObservedState, domain: str
 ) -> tuple[Problem, ...]:
     """Return the references that are unresolved now; `domain` is the cluster's DNS domain."""
-    servers = unresolved_tool_servers(agent, observed)
-    agent = with_tool_servers(agent, observed)
+    found = *unresolved_models(agent, observed), *unresolved_tool_servers(agent, observed)
+    agent = with_tool_servers(with_model(agent, observed), observed)
     return (
-        *(Problem(one.reason, one.message) for one in servers),
+        *(Problem(one.reason, one.message) for one in found),
         *_unresolved_peers(agent, observed),
         *_unresolved_services(agent, observed),
         *_unresolved_hosts(agent, observed, domain),

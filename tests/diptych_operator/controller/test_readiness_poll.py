@@ -72,6 +72,7 @@ RUNNING_POD = {
         "name": "p",
         "namespace": "team",
         "labels": {
+            "app.kubernetes.io/name": "diptych-agent",
             "app.kubernetes.io/instance": "coordinator",
             "app.kubernetes.io/managed-by": "diptych-operator",
         },

@@ -7,7 +7,7 @@ from support.agents import agent, child, children, observed
 
 from diptych_operator.desired.access import TokenIssuer
 from diptych_operator.desired.schedules import cron_job_name
-from diptych_operator.resources.kinds import CONFIG_MAP, CRON_JOB, NETWORK_POLICY, SERVICE_ACCOUNT
+from diptych_operator.resources.kinds import CONFIG_MAP, CRON_JOB
 from diptych_operator.resources.owner import ManifestError
 
 DAILY = {"name": "daily", "cron": "0 7 * * *", "message": "What is new?"}
@@ -60,21 +60,16 @@ def test_a_schedule_rolls_no_pods_and_its_account_may_ask():
 
 def test_what_ran_a_former_schedule_is_obsolete():
     before = agent(schedules=[DAILY, {**DAILY, "name": "other"}])
-    kinds = {kind.name: kind for kind in (CRON_JOB, NETWORK_POLICY, SERVICE_ACCOUNT)}
-    live = tuple(
-        (kinds[one["kind"]], one)
-        for one in children(before).to_apply
-        if one["kind"] == "CronJob" or one["metadata"]["name"].endswith(".schedules")
-    )
-    assert len(live) == 4
+    live = tuple(one for one in children(before).to_apply if one["kind"] == "CronJob")
+    assert len(live) == 2
 
     def obsolete(*schedules):
-        found = children(agent(schedules=schedules), observed(schedules=live)).obsolete
+        found = children(agent(schedules=schedules), observed(cron_jobs=live)).obsolete
         return sorted(content["metadata"]["name"] for _, content, _ in found)
 
     assert obsolete(*before.schedules) == []
     assert obsolete(DAILY) == [cron_job_name(before, "other")]
-    assert len(obsolete()) == 4
+    assert len(obsolete()) == 2
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ ALL_GOOD = {
     "ResolvedRefs": (
         "True",
         "ResolvedRefs",
-        "All Agents and Services that the manifest names are there.",
+        "All that the manifest names is there.",
     ),
     "Progressing": ("False", "UpToDate", "All pods run the newest revision."),
     "Ready": ("True", "Ready", "1 of 1 pods can take work."),

@@ -1,0 +1,333 @@
+"""The objects that a ModelAPI needs: those of its proxy and of a hosted model server. Pure.
+
+The proxy's pods read their configuration from a ConfigMap that changes under them, so that another
+endpoint, limit or user restarts none of them; only another Secret does.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from diptych_operator.desired.access import (
+    AccessSettings,
+    TokenIssuer,
+    cluster_issuer,
+    operator_grants,
+)
+from diptych_operator.desired.agent_model import FALLBACK_HAS_KEY, has_key, with_files
+from diptych_operator.desired.child import (
+    child_of,
+    pod_disruption_budget,
+    service_spec,
+    with_digest,
+)
+from diptych_operator.desired.children import Platform
+from diptych_operator.desired.deployment import (
+    GRACE_SECONDS,
+    MIN_READY_SECONDS,
+    PRE_STOP_SECONDS,
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    RUN_SECONDS,
+    PodDefaults,
+    key_sources,
+    probe,
+    proxy_variables,
+)
+from diptych_operator.desired.drift import digest
+from diptych_operator.desired.endpoints import noted
+from diptych_operator.desired.metadata import with_metadata
+from diptych_operator.desired.network_policy import (
+    Rule,
+    model_server_policy_spec,
+    proxy_policy_spec,
+)
+from diptych_operator.desired.references import ObservedState
+from diptych_operator.desired.resolved_manifest import FOLDER
+from diptych_operator.desired.strategic_merge import strategic_merge
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    METRICS_PORT,
+    NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM,
+    PORT,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Kind,
+    NamespacedName,
+    Object,
+)
+from diptych_operator.resources.model_api import ModelApi
+from diptych_operator.resources.owner import ManifestError
+
+PROXY: Final = "model-proxy"
+"""The container of a proxy's pod."""
+MODEL: Final = "model-server"
+"""The container of a hosted server's pod."""
+
+_CONFIG: Final = "proxy.json"
+_PASSED: Final = ("models", "default", "timeouts", "prices", "budget", "redis", "proxy")
+_RESOURCES: Final = {
+    "requests": {"cpu": "20m", "memory": "96Mi"},
+    "limits": {"memory": "256Mi"},
+}
+_MODELS: Final = "/models"
+_NOBODY: Final = 65532
+_MODEL_STARTS_SECONDS: Final = 3600  # for weights to be loaded
+_ENGINES: Final[Mapping[str, tuple[str, str]]] = {
+    "ollama": ("OLLAMA_MODELS", "/api/version"),
+    "vllm": ("HF_HOME", "/health"),
+    "llamacpp": ("LLAMA_CACHE", "/health"),
+}
+"""For each engine the variable with the folder of weights, and the path that says it works."""
+_LISTENS: Final[Mapping[str, Mapping[str, str]]] = {
+    "ollama": {"OLLAMA_HOST": "0.0.0.0:{port}"},
+    "vllm": {},
+    "llamacpp": {"LLAMA_ARG_HOST": "0.0.0.0", "LLAMA_ARG_PORT": "{port}"},  # noqa: S104
+}
+"""The variables that make an engine listen beyond loopback, and at the port."""
+
+
+def proxy_config_map_name(api: ModelApi) -> str:
+    """Name the ConfigMap of a ModelAPI's proxy, after the keys that it needs.
+
+    With others, pods are replaced. Those of before must not read of files that they do not mount.
+    """
+    return f"{api.child_name}-proxy-{digest({'keys': api.key_refs})[:6]}"
+
+
+def lists_user(data: Mapping[str, str], agent: Agent) -> bool:
+    """Whether the data of a proxy's ConfigMap allows an Agent."""
+    return _quoted(agent.namespaced_name) in data.get(_CONFIG, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """The Agents that may use a ModelAPI: as in an access file, and as NetworkPolicy peers."""
+
+    allowed: Sequence[str | Mapping[str, str]] = ()
+    pods: Sequence[Rule] = ()
+
+
+def model_api_children(
+    api: ModelApi, observed: ObservedState, users: Users, platform: Platform
+) -> tuple[Object, ...]:
+    """Return all objects that a ModelAPI needs; none if the Agents ask the endpoint themselves.
+
+    Raises `ManifestError`, and `ValueError` for an invalid URL.
+    """
+    _check_fallbacks(api)
+    children: list[Object] = []
+    if api.hosted:
+        children += _server(api, users, platform)
+    if api.is_proxied:
+        children += _proxy(api, observed, users, platform)
+    return tuple(with_digest(with_metadata(one, api, platform.metadata)) for one in children)
+
+
+def _check_fallbacks(api: ModelApi) -> None:
+    for number, entry in enumerate(api.fallbacks):
+        if api.is_proxied and has_key(entry):
+            raise ManifestError("FallbackHasKey", f"spec.fallbacks[{number}]: {FALLBACK_HAS_KEY}")
+
+
+def _proxy(
+    api: ModelApi, observed: ObservedState, users: Users, platform: Platform
+) -> Iterator[Object]:
+    if observed.issuer:
+        text = _configuration(api, users, observed.issuer, platform.access)
+        note, name = noted(api.urls, observed.former_urls), proxy_config_map_name(api)
+        yield child_of(api, CONFIG_MAP, name, note, data={_CONFIG: text})
+    yield child_of(api, SERVICE_ACCOUNT, automountServiceAccountToken=False)
+    policy = proxy_policy_spec(api, users.pods, observed, platform.network)
+    yield child_of(api, NETWORK_POLICY, spec=policy)
+    yield child_of(api, SERVICE, spec=service_spec(api))
+    yield from pod_disruption_budget(api, api.replicas)
+    yield child_of(api, DEPLOYMENT, spec=_proxy_deployment(api, platform))
+
+
+def _configuration(api: ModelApi, users: Users, issuer: TokenIssuer, access: AccessSettings) -> str:
+    """Write what the proxy reads: the ModelAPI with files in place of keys, and an access file."""
+    spec = {name: api.spec[name] for name in _PASSED if name in api.spec} | dict(api.address)
+    if ref := api.redis_service:
+        namespace, name = ref.name
+        spec["redis"] = {"serviceRef": {"name": name, "namespace": namespace, "port": ref.port}}
+    content = {
+        "name": api.name,
+        "namespace": api.namespace,
+        "spec": with_files(spec, f"{FOLDER}/"),
+        "access": {
+            "issuers": [cluster_issuer(issuer, api.audience)],
+            "grants": operator_grants(access),
+            "agents": list(users.allowed),
+        },
+    }
+    return json.dumps(content, ensure_ascii=False, indent=1)
+
+
+def _proxy_deployment(api: ModelApi, platform: Platform) -> Object:
+    pods = platform.pods
+    variables = {
+        "DIPTYCH_PROXY_CONFIG": FOLDER,
+        "PORT": str(PORT),
+        "SHUTDOWN_GRACE_SECONDS": str(RUN_SECONDS),
+        "METRICS_PORT": str(METRICS_PORT),
+        **proxy_variables(pods.proxy),
+    }
+    container = {
+        "name": PROXY,
+        "image": pods.image,
+        "imagePullPolicy": pods.pull_policy,
+        "command": ["diptych"],
+        "args": ["model-proxy", "--host", "::"],
+        "ports": [
+            {"name": "http", "containerPort": PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "resources": api.spec["proxy"].get("resources") or _RESOURCES,
+        "startupProbe": probe("/health", periodSeconds=1, failureThreshold=60),
+        "livenessProbe": probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
+        "readinessProbe": probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        **RESTRICTED_CONTAINER,
+        "volumeMounts": [
+            {"name": "diptych", "mountPath": FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        ],
+    }
+    items = [{"key": _CONFIG, "path": _CONFIG}]
+    configuration = {"configMap": {"name": proxy_config_map_name(api), "items": items}}
+    sources = [configuration, *key_sources(api.key_refs)]
+    pod = {
+        "serviceAccountName": api.child_name,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        **RESTRICTED_POD,
+        "containers": [container],
+        "volumes": [
+            {"name": "diptych", "projected": {"sources": sources}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": api.selector_labels},
+            }
+        ],
+    }
+    rollout = {"maxSurge": 1, "maxUnavailable": 0}
+    return {
+        "replicas": api.replicas,
+        "minReadySeconds": MIN_READY_SECONDS,
+        "revisionHistoryLimit": 3,
+        "progressDeadlineSeconds": 600,
+        "selector": {"matchLabels": api.selector_labels},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": rollout},
+        "template": _template(api.child_labels, pod, pods),
+    }
+
+
+def _template(labels: Mapping[str, str], pod: Object, defaults: PodDefaults) -> Object:
+    """Lay the platform's pod template over a pod, but for containers that are not the pod's."""
+    template = {"metadata": {"labels": dict(labels)}, "spec": pod}
+    merged = strategic_merge(template, defaults.template, "the operator's pod template")
+    own = {one["name"] for one in pod["containers"]}
+    kept = [one for one in merged["spec"]["containers"] if one["name"] in own]
+    spec = {**merged["spec"], "containers": kept}
+    metadata = {**merged["metadata"], "labels": {**merged["metadata"]["labels"], **labels}}
+    return {"metadata": metadata, "spec": spec}
+
+
+def _server(api: ModelApi, users: Users, platform: Platform) -> Iterator[Object]:
+    def server_child(kind: Kind, **content: object) -> Object:
+        one = child_of(api, kind, api.server_name, None, **content)
+        one["metadata"]["labels"] |= api.server_labels
+        return one
+
+    yield server_child(SERVICE_ACCOUNT, automountServiceAccountToken=False)
+    policy = model_server_policy_spec(api, users.pods, platform.network)
+    yield server_child(NETWORK_POLICY, spec=policy)
+    port = {"name": "http", "protocol": "TCP", "appProtocol": "http"}
+    ports = [{**port, "port": api.server_port, "targetPort": api.server_port}]
+    service = {"type": "ClusterIP", "selector": api.server_labels, "ports": ports}
+    yield server_child(SERVICE, spec=service)
+    if storage := api.hosted.get("storage"):
+        claim: dict[str, Any] = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": storage["size"]}},
+        }
+        if name := storage.get("storageClassName"):
+            claim["storageClassName"] = name
+        yield server_child(PERSISTENT_VOLUME_CLAIM, spec=claim)
+    spec = {
+        "replicas": 1,
+        "revisionHistoryLimit": 3,
+        "progressDeadlineSeconds": _MODEL_STARTS_SECONDS,
+        "selector": {"matchLabels": api.server_labels},
+        "strategy": {"type": "Recreate"},  # two may not fit the volume, or the accelerators
+        "template": _server_template(api, platform.pods),
+    }
+    yield server_child(DEPLOYMENT, spec=spec)
+
+
+def _server_template(api: ModelApi, defaults: PodDefaults) -> Object:
+    hosted = api.hosted
+    folder, path = _ENGINES[hosted["engine"]]
+    variables = {folder: _MODELS, "HOME": _MODELS, "USER": "model"}
+    for name, value in _LISTENS[hosted["engine"]].items():
+        variables[name] = value.format(port=api.server_port)
+    variables |= proxy_variables(defaults.proxy)
+    arguments = list(hosted.get("args") or ())
+    if hosted["engine"] == "vllm" and "port" in hosted:
+        arguments += ["--port", str(api.server_port)]
+    tries = _MODEL_STARTS_SECONDS // 10
+    container = {
+        "name": MODEL,
+        "image": hosted["image"],
+        "args": arguments,
+        "ports": [{"name": "http", "containerPort": api.server_port, "protocol": "TCP"}],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "resources": hosted.get("resources") or {},
+        "startupProbe": probe(path, api.server_port, periodSeconds=10, failureThreshold=tries),
+        "livenessProbe": probe(
+            path, api.server_port, periodSeconds=10, timeoutSeconds=5, failureThreshold=6
+        ),
+        "readinessProbe": probe(path, api.server_port, periodSeconds=3, timeoutSeconds=3),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,  # images of others write to their root
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "models", "mountPath": _MODELS},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+        ],
+    }
+    claim = {"persistentVolumeClaim": {"claimName": api.server_name}}
+    pod = {
+        "serviceAccountName": api.server_name,
+        **RESTRICTED_POD,
+        "securityContext": {
+            **RESTRICTED_POD["securityContext"],
+            "runAsUser": _NOBODY,  # most images name no user, and run as root
+            "runAsGroup": _NOBODY,
+            "fsGroup": _NOBODY,
+        },
+        "containers": [container],
+        "volumes": [
+            {"name": "models", **(claim if "storage" in hosted else {"emptyDir": {}})},
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+    return _template({**api.child_labels, **api.server_labels}, pod, defaults)
+
+
+def _quoted(name: NamespacedName) -> str:
+    return json.dumps("/".join(name))

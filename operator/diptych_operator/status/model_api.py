@@ -1,0 +1,177 @@
+"""The conditions of a ModelAPI, and its whole status. Pure.
+
+Ready says what its proxy, or its hosted server, answered to the operator. Without either, the
+Agents ask the endpoint themselves, and their condition Degraded says whether it answers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from diptych_operator.desired.rollout import is_rolled_out
+from diptych_operator.resources.kinds import Object
+from diptych_operator.resources.model_api import ModelApi
+from diptych_operator.status.advice import FINE
+from diptych_operator.status.condition import (
+    GOES_ON_BY_ITSELF,
+    MAX_MESSAGE,
+    Condition,
+    Problem,
+    written,
+)
+from diptych_operator.status.pods import count_of, pod_problem, refusal, wanted_replicas
+
+MAX_MODELS = 256
+_MAX_NAME = 256  # characters of a model's name
+
+
+@dataclass(frozen=True, slots=True)
+class ApiInputs:
+    """The inputs of a ModelAPI's conditions.
+
+    `rejection` says why the manifest cannot be served, `blocker` why what it needs could not be
+    applied. `deployments` are those that it should have, None for one that is not there. `answers`
+    are those of its pods. `agents` counts the Agents that use it.
+    """
+
+    rejection: Problem | None = None
+    blocker: Problem | None = None
+    deployments: Sequence[Object | None] = ()
+    pods: Sequence[Object] = ()
+    start_problem: Problem | None = None
+    answers: Mapping[str, Object] = field(default_factory=dict)
+    agents: int = 0
+
+
+def model_api_status(api: ModelApi, inputs: ApiInputs, now: str) -> dict[str, Any]:
+    """Return the whole status. `now` becomes the time of conditions whose status has changed."""
+    ready = _ready(api, inputs)
+    shown = _accepted(inputs), ready, *_kstatus(inputs)
+    models = _models(inputs.answers)
+    status: dict[str, Any] = {
+        "advice": _advice(shown)[:MAX_MESSAGE],
+        "observedGeneration": api.generation,
+        "models": models[:MAX_MODELS],
+        "modelCount": len(models),
+        "agents": inputs.agents,
+        "conditions": written(api, shown, now),
+    }
+    if api.url:
+        status["url"] = api.url
+    if inputs.deployments:
+        counts = [
+            sum(count_of(one, name) for one in inputs.deployments)
+            for name in ("replicas", "availableReplicas")
+        ]
+        wanted = sum(map(wanted_replicas, inputs.deployments))
+        status |= {"replicas": counts[0], "pods": f"{counts[1]}/{wanted}"}
+        labels = api.ready_labels.items()
+        status["selector"] = ",".join(sorted(f"{name}={value}" for name, value in labels))
+    return status
+
+
+def _accepted(inputs: ApiInputs) -> Condition:
+    if problem := inputs.rejection:
+        return Condition("Accepted", "False", problem.reason, problem.message)
+    return Condition("Accepted", "True", "Accepted", "The manifest can be served.")
+
+
+def _ready(api: ModelApi, inputs: ApiInputs) -> Condition:
+    problem = inputs.rejection or inputs.blocker
+    if not inputs.deployments:
+        if problem:
+            return Condition("Ready", "False", problem.reason, problem.message)
+        message = "Agents ask the endpoint themselves; their condition Degraded says if it answers."
+        return Condition("Ready", "True", "NotProxied", message)
+    if None in inputs.deployments:
+        reason = problem.reason if problem else "RollingOut"
+        return Condition("Ready", "False", reason, "Not all its pods are made yet.")
+    if api.is_proxied and not api.replicas:
+        message = "The proxy is scaled to no pods, as its manifest says; nobody can ask it."
+        return Condition("Ready", "False", "ScaledToZero", message)
+    if not all(map(is_rolled_out, inputs.deployments)):
+        return _rolling(inputs)
+    if problem:
+        message = f"The last good revision keeps serving. {problem.message}"
+        return Condition("Ready", "True", "LastGoodRevision", message)
+    return _answered(inputs.answers)
+
+
+def _rolling(inputs: ApiInputs) -> Condition:
+    """Return what keeps the newest pods from serving."""
+    refused = next(filter(None, map(refusal, inputs.deployments)), None)
+    problems = [found for pod in inputs.pods if (found := pod_problem(pod))]
+    problem = refused or min(problems, key=lambda one: one.reason, default=inputs.start_problem)
+    if problem:
+        return Condition("Ready", "False", problem.reason, problem.message)
+    message = "A rollout is going on; pods of before serve meanwhile, if there are any."
+    return Condition("Ready", "False", "RollingOut", message)
+
+
+def _answered(answers: Mapping[str, Object]) -> Condition:
+    found = [_told(pod, answer) for pod, answer in sorted(answers.items())]
+    if not found:
+        return Condition("Ready", "Unknown", "NotAsked", "No pod has answered the operator yet.")
+    if wrong := next(filter(None, found), None):
+        return wrong
+    count = len(_models(answers))
+    message = "The endpoint answers"
+    message += f", and lists {count} {'model' if count == 1 else 'models'}." if count else "."
+    return Condition("Ready", "True", "Ready", message)
+
+
+def _told(pod: str, answer: Object) -> Condition | None:
+    """Return what a pod says is wrong: a proxy of its endpoint, its budget or its file."""
+    if refused := answer.get("refused"):
+        return Condition("Ready", "Unknown", "TokenRefused", f"Pod {pod} {_text(refused)}.")
+    match answer:
+        case {"endpoint": {"reason": str(reason)}} if reason:
+            code, _, words = reason.partition(": ")
+            if code == "unchecked":
+                return Condition("Ready", "Unknown", "NotAsked", f"Pod {pod}: {_text(words)}.")
+            kind = _REASONS.get(code, "EndpointUnavailable")
+            return Condition("Ready", "False", kind, f"Pod {pod}: {_text(words or reason)}.")
+        case {"notes": [note, *_]}:
+            return Condition("Ready", "False", "ProxyImpaired", f"Pod {pod}: {_text(note)}.")
+        case {"status": _, **rest} if not rest:
+            message = f"Pod {pod} does not say how its endpoint is."
+            return Condition("Ready", "Unknown", "NotAsked", message)
+    return None
+
+
+_REASONS: Final = {"key_missing": "KeyMissing", "key_refused": "KeyRefused"}
+"""By the code with which a proxy's reason begins."""
+
+
+def _models(answers: Mapping[str, Object]) -> list[str]:
+    """Return the models that the endpoint lists, sorted; a hosted server answers as OpenAI does."""
+    found: set[str] = set()
+    for answer in answers.values():
+        match answer:
+            case {"models": list(names)}:
+                found.update(_text(name) for name in names)
+            case {"data": list(entries)}:
+                ids = (one.get("id") for one in entries if isinstance(one, dict))
+                found.update(_text(one) for one in ids if one)
+    return sorted(found)
+
+
+def _kstatus(inputs: ApiInputs) -> Iterator[Condition]:
+    """Return the conditions for kstatus: Stalled, Reconciling, or neither."""
+    obstacle = inputs.rejection or inputs.blocker
+    if obstacle and obstacle.reason not in GOES_ON_BY_ITSELF:
+        yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
+    elif obstacle:
+        yield Condition("Reconciling", "True", obstacle.reason, obstacle.message)
+    elif not all(map(is_rolled_out, inputs.deployments)):
+        yield Condition("Reconciling", "True", "RollingOut", "A rollout is going on.")
+
+
+def _advice(shown: Sequence[Condition]) -> str:
+    """Return a sentence about what is wrong, for people."""
+    wrong = next((one for one in shown[:2] if one.status != "True"), None)
+    return f"Serving. {FINE}" if wrong is None else wrong.message
+
+
+def _text(value: object) -> str:
+    return " ".join(str(value).split())[:_MAX_NAME]
