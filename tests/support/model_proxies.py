@@ -49,7 +49,8 @@ def access(*agents: str) -> dict[str, Any]:
         "jwks": {"keys": [{**json.loads(jwk), "kid": "k"}]},
     }
     operator = {"kind": "serviceaccount", "name": "diptych/operator"}
-    grants = [{"to": [operator], "may": ["status"]}]
+    auditor = {"kind": "serviceaccount", "name": "diptych/auditor"}
+    grants = [{"to": [operator], "may": ["status"]}, {"to": [auditor], "may": ["read"]}]
     return {"issuers": [issuer], "grants": grants, "agents": list(agents)}
 
 

@@ -131,6 +131,12 @@ def streaming(*pieces: bytes, hangs: bool = False) -> Answer:
 
 
 REPORTED = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\n\n'
+
+
+async def hanging_up(_: Asked, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
 LONG = b"x" * 10**6
 PROMPT = expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL, has_reply=True)
 
@@ -145,7 +151,9 @@ PROMPT = expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL, h
         pytest.param(
             streaming(b"data: {}\n\n", hangs=True), PROMPT.prompt_tokens + 1, id="one that is cut"
         ),
+        pytest.param(replying(b'{"a":123}'), PROMPT.prompt_tokens + 2, id="a whole one without"),
         pytest.param(replying(b"{}", status="400 Bad Request"), 0, id="an error"),
+        pytest.param(hanging_up, 0, id="no reply"),
     ],
 )
 async def test_a_request_is_charged_what_it_used_and_nothing_stays_reserved(
