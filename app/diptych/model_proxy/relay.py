@@ -149,7 +149,7 @@ class ModelRelay:
         body, fields = await checked_request(body, config)
         exchange.model = fields["model"]
         if config.per_day:
-            exchange.expected = expected_usage(body, fields, has_reply=has_reply)
+            exchange.expected = await expected_usage(body, fields, has_reply=has_reply)
             exchange.reservation = await self._budget.reserve(
                 config, exchange.model, exchange.expected
             )

@@ -138,7 +138,9 @@ async def hanging_up(_: Asked, writer: asyncio.StreamWriter) -> None:
 
 
 LONG = b"x" * 10**6
-PROMPT = expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL, has_reply=True)
+PROMPT = asyncio.run(
+    expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL, has_reply=True)
+)
 
 
 @pytest.mark.parametrize(
@@ -208,10 +210,10 @@ def test_usage_is_found_in_whatever_pieces_a_reply_comes(
     assert reader.usage() == usage
 
 
-def test_an_image_does_not_count_by_its_bytes() -> None:
+async def test_an_image_does_not_count_by_its_bytes() -> None:
     url = "data:image/png;base64," + "A" * 10**6
     body = json.dumps({"messages": [{"content": [{"image_url": {"url": url}}]}]}).encode()
-    assert expected_usage(body, {}, has_reply=True).prompt_tokens < 1100
+    assert (await expected_usage(body, {}, has_reply=True)).prompt_tokens < 1100
     bounded = {"max_completion_tokens": 50, "n": 3}
-    assert expected_usage(body, bounded, has_reply=True).completion_tokens == 150
-    assert expected_usage(body, bounded, has_reply=False).completion_tokens == 0
+    assert (await expected_usage(body, bounded, has_reply=True)).completion_tokens == 150
+    assert (await expected_usage(body, bounded, has_reply=False)).completion_tokens == 0
