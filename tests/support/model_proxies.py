@@ -49,7 +49,8 @@ def access(*agents: str) -> dict[str, Any]:
         "jwks": {"keys": [{**json.loads(jwk), "kid": "k"}]},
     }
     operator = {"kind": "serviceaccount", "name": "diptych/operator"}
-    grants = [{"to": [operator], "may": ["status"]}]
+    auditor = {"kind": "serviceaccount", "name": "diptych/auditor"}
+    grants = [{"to": [operator], "may": ["status"]}, {"to": [auditor], "may": ["read"]}]
     return {"issuers": [issuer], "grants": grants, "agents": list(agents)}
 
 
@@ -136,10 +137,10 @@ def replying(body: bytes, **reply: Any) -> Answer:
 async def endpoint(answer: Answer | None = None) -> AsyncIterator[Endpoint]:
     usual = replying(json.dumps({"choices": [], "usage": USAGE}).encode())
     there = Endpoint(answer or usual)
-    tasks: set[asyncio.Task[None]] = set()
+    tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.create_task(there.serve(reader, writer)))
+        tasks[asyncio.create_task(there.serve(reader, writer))] = writer
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     there.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
@@ -147,8 +148,9 @@ async def endpoint(answer: Answer | None = None) -> AsyncIterator[Endpoint]:
         yield there
     finally:
         server.close()
-        for task in tasks:
+        for task, writer in tasks.items():
             task.cancel()
+            writer.transport.abort()  # a task that has not begun closes nothing
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -28,17 +28,11 @@ from diptych.manifest import (
 )
 from diptych.manifest.access import unknown_keys
 from diptych.manifest.cluster import PodTemplate
-from diptych.manifest.documents import (
-    Document,
-    FieldPath,
-    SourceLocation,
-    read_documents,
-    read_text,
-)
+from diptych.manifest.documents import Document, FieldPath, SourceLocation, read_documents
 from diptych.manifest.environment import MOCK, manifest_content, public_url
 from diptych.manifest.mcp_server import python_problem
 from diptych.manifest.model import NEEDS_ENDPOINT, NEEDS_KEY, Address
-from diptych.manifest.model_file import MODEL_FILE, ModelFile, read_model, with_model
+from diptych.manifest.model_file import MODEL_FILE, ModelFile, with_model
 from diptych.manifest.pod_spec import pod_spec_mistakes
 from diptych.manifest.providers import KEYED, PUBLIC
 from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
@@ -264,10 +258,9 @@ def _load_with_model_file(files: Sequence[Path], path: Path, options: LocalOptio
     def resolve(model: Mapping[str, Any]) -> AgentConfig:
         return load(model).resolve([_PLACEHOLDER_URL])[0]
 
-    text = read_text(path)
-    loaded = load(read_model(text, path))
-    loaded.resolve([_PLACEHOLDER_URL])  # raises what is wrong with it
-    return replace(loaded, model_source=ModelFile(path, text, resolve))
+    source = ModelFile(path, resolve)
+    resolve(source.content)  # raises what is wrong with it
+    return replace(load(source.content), model_source=source)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from diptych.core.errors import ConfigError
+from diptych.manifest.documents import read_text
 from diptych.manifest.fields import KeyRef, SecretSource
 from diptych.manifest.secret_sources import value_from_file
 from diptych.manifest.settings import AgentConfig, ModelTerms
@@ -54,20 +55,18 @@ def mounted_file(ref: KeyRef, folder: Path | None = None) -> Path | None:
 
 
 class ModelFile:
-    """The model file of one agent; a `ModelSource`.
+    """The model file of one agent; a `ModelSource`. `content` is what it held at the start.
 
-    `first` is its text at the start. `resolve` makes the agent's configuration of its content.
-
-    A file that cannot be used leaves the former one in force; `problem` says why.
+    `resolve` makes the agent's configuration of its content. A file that cannot be used later
+    leaves the former one in force, and `problem` says why. Raises `ConfigError` at the start.
     """
 
-    def __init__(
-        self, path: Path, first: str, resolve: Callable[[Mapping[str, Any]], AgentConfig]
-    ) -> None:
+    def __init__(self, path: Path, resolve: Callable[[Mapping[str, Any]], AgentConfig]) -> None:
         self._path = path
         self._read = value_from_file(path)
         self._resolve = resolve
-        self._text = first
+        self._text = self._read()
+        self.content = _parsed(self._text or read_text(path), path)
         self._newest: ModelTerms | None = None
         self.problem = ""
 
@@ -77,16 +76,23 @@ class ModelFile:
             return self._newest
         self._text = text
         try:
-            self._newest, self.problem = _terms(self._resolve(read_model(text, self._path))), ""
-            _logger.info("the model file has changed: new runs use it")
+            self._newest, self.problem = self._terms(text), ""
         except ConfigError as error:
             self.problem = f"model file: {'; '.join(error.problems)}; the former one is in force"
             _logger.error("%s", self.problem)
         return self._newest
 
+    def _terms(self, text: str) -> ModelTerms | None:
+        config = self._resolve(_parsed(text, self._path))
+        settings = config.definition.settings
+        if config.model is None:
+            return None
+        return ModelTerms(
+            config.model, settings.prices, settings.action_format, config.mounted_keys
+        )
 
-def read_model(text: str, path: Path) -> Mapping[str, Any]:
-    """Read a model file's text. Raises `ConfigError`."""
+
+def _parsed(text: str, path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(text)
     except ValueError as error:
@@ -94,10 +100,3 @@ def read_model(text: str, path: Path) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must be a JSON object, as spec.model is")
     return content
-
-
-def _terms(config: AgentConfig) -> ModelTerms | None:
-    settings = config.definition.settings
-    if config.model is None:
-        return None
-    return ModelTerms(config.model, settings.prices, settings.action_format)

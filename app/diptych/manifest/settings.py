@@ -128,11 +128,15 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelTerms:
-    """A model that replaces another while the process runs, with its prices and form of calls."""
+    """A model that replaces another while the process runs, with its prices and form of calls.
+
+    `mounted_keys` are those of the whole agent, as in `AgentConfig`.
+    """
 
     model: ModelConfig
     prices: Prices | None = None
     action_format: ActionFormat = "json"
+    mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
 
 
 class ModelSource(Protocol):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -15,6 +15,7 @@ MAX_MODELS = 100
 _PERIOD, _FAILING_PERIOD = 60.0, 5.0  # seconds between checks
 _CHECK_SECONDS = 5.0
 _SERVER_ERROR = 500
+_KEY_REFUSED = "key_refused: the endpoint does not accept the key"
 _logger = logging.getLogger(__name__)
 
 
@@ -36,7 +37,19 @@ class EndpointWatch:
     def __init__(self, upstream: Callable[[], Upstream]) -> None:
         self._upstream = upstream
         self._due = asyncio.Event()
+        self._is_key_refused = False
         self.state = EndpointState()
+
+    def note_reply(self) -> None:
+        """Note that the endpoint has accepted the key."""
+        self._is_key_refused = False
+        if not self.state.is_ok:
+            self._due.set()
+
+    def note_refused_key(self) -> None:
+        """Note that the endpoint has refused the key; some list their models to everybody."""
+        self._is_key_refused = True
+        self._due.set()
 
     def check_soon(self) -> None:
         """Check as soon as possible: a request has failed, or the configuration has changed."""
@@ -45,6 +58,8 @@ class EndpointWatch:
     async def run(self) -> None:
         while True:
             former, self.state = self.state, await check(self._upstream())
+            if self.state.is_ok and self._is_key_refused:
+                self.state = replace(self.state, reason=_KEY_REFUSED)
             if former.reason != self.state.reason:
                 level = logging.INFO if self.state.is_ok else logging.WARNING
                 _logger.log(level, "the endpoint: %s", self.state.reason or "is well")
@@ -68,7 +83,7 @@ async def check(upstream: Upstream) -> EndpointState:
     except AttemptFailure as failure:
         return EndpointState(f"unreachable: {failure.message}")
     if status in {401, 403}:
-        return EndpointState(f"key_refused: the endpoint does not accept the key (HTTP {status})")
+        return EndpointState(_KEY_REFUSED)
     if status >= _SERVER_ERROR:
         return EndpointState(f"failed: the endpoint fails (HTTP {status})")
     names = [name for name in listed_models(body) if upstream.config.allows(name)]

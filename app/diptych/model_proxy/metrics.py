@@ -45,6 +45,8 @@ class ProxyMetrics:
 
     def count(self, subject: str, outcome: str, usage: Usage | None) -> None:
         """Count a request that has ended as `ok`, `failed`, `refused` or `cancelled`."""
+        if not subject.startswith(("agent:", "serviceaccount:")):
+            subject = subject.partition(":")[0]  # the cluster does not bound these
         self._counters["requests"].labels(subject, outcome).inc()
         if usage:
             tokens = self._counters["tokens"]

@@ -15,7 +15,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from diptych.access.caller import current_caller
+from diptych.access.caller import Caller, current_caller
+from diptych.access.grants import Right
 from diptych.core.messages import Usage
 from diptych.http.errors import error_body, error_response
 from diptych.model_proxy.budget import DayBudget, Reservation
@@ -34,7 +35,11 @@ PATHS: Final = {"/v1/chat/completions": True, "/v1/responses": True, "/v1/embedd
 """The paths that are passed on, and whether the model writes a reply there."""
 MODELS: Final = "/v1/models"
 _FIRST_ERROR = 400
-_KEY_ERRORS = frozenset({401, 403})
+_BYTES_OF_A_TOKEN = 4
+_UNAUTHORIZED = 401
+_SERVER_ERROR = 500
+_NAMING = frozenset({"model", "models"})
+"""The fields that name models."""
 _audit = logging.getLogger("diptych.audit")
 _logger = logging.getLogger(__name__)
 
@@ -56,12 +61,18 @@ class Exchange:
     reservation: Reservation | None = None
 
     def usage(self) -> tuple[Usage | None, bool]:
-        """Return what the endpoint charges, and whether that is an estimate."""
+        """Return what the endpoint charges, if known, and whether that is an estimate.
+
+        Only a budget needs estimates.
+        """
         if not self.is_sent or self.status >= _FIRST_ERROR:
             return None, False
-        if reported := self.reader.usage():
+        reported = self.reader.usage()
+        if reported or not self.reservation:
             return reported, False
-        return Usage(self.expected.prompt_tokens, self.reader.events), True
+        written = self.reader.events or self.reader.size // _BYTES_OF_A_TOKEN
+        has_reply = self.expected.completion_tokens > 0
+        return Usage(self.expected.prompt_tokens, written if has_reply else 0), True
 
 
 _Work: TypeAlias = Callable[[Exchange, Scope, bytes, Send], Awaitable[None]]
@@ -114,9 +125,11 @@ class ModelRelay:
 
     async def _exchange(self, work: _Work, scope: Scope, receive: Receive, send: Send) -> None:
         """Run an exchange until its reply is complete, or its caller has gone."""
-        exchange = Exchange(str(current_caller().subject or "anybody"), scope["path"])
+        caller = current_caller()
+        exchange = Exchange(str(caller.subject or "anybody"), scope["path"])
         self.live += 1
         try:
+            _require_ask(caller)
             body = await _read(receive)
             if body is not None:
                 await _unless_gone(work(exchange, scope, body, send), receive)
@@ -136,7 +149,7 @@ class ModelRelay:
         body, fields = await checked_request(body, config)
         exchange.model = fields["model"]
         if config.per_day:
-            exchange.expected = expected_usage(body, fields, has_reply=has_reply)
+            exchange.expected = await expected_usage(body, fields, has_reply=has_reply)
             exchange.reservation = await self._budget.reserve(
                 config, exchange.model, exchange.expected
             )
@@ -145,6 +158,7 @@ class ModelRelay:
         try:
             await self._relay(exchange, upstream, scope["headers"], body, send)
         except AttemptFailure as failure:
+            exchange.is_sent = False
             raise self._failed(failure) from None
         except (TimeoutError, aiohttp.ClientError) as error:
             seconds = asyncio.get_running_loop().time() - began
@@ -196,6 +210,7 @@ class ModelRelay:
                     timer.reschedule(min(end, now() + timeouts.idle))
                 await send({"type": "http.response.body", "body": b""})
                 exchange.outcome = "ok"
+                self.watch.note_reply()
             finally:
                 response.close()
 
@@ -205,7 +220,9 @@ class ModelRelay:
         """Pass an error on; it may quote the key, which is redacted."""
         found = await error_bytes(response)
         exchange.outcome, exchange.has_begun = "failed", True
-        if exchange.status in _KEY_ERRORS or exchange.status >= 500:  # noqa: PLR2004
+        if exchange.status == _UNAUTHORIZED:
+            self.watch.note_refused_key()
+        elif exchange.status >= _SERVER_ERROR:
             self.watch.check_soon()
         start = _start(response)
         kept = [(n, v) for n, v in start["headers"] if n != b"content-length"]
@@ -270,6 +287,12 @@ class ModelRelay:
         return _json(body, 503 if self.is_closing else 200)
 
 
+def _require_ask(caller: Caller) -> None:
+    """Raise `Refused` for a caller with other rights, such as an auditor, who may only read."""
+    if not caller.may(Right.ASK):
+        raise Refused(403, "forbidden", f"this needs the right {Right.ASK.value!r}")
+
+
 def _endpoint_failed(status: int, code: str, message: str) -> Refused:
     return Refused(status, code, message, kind="server_error", outcome="failed")
 
@@ -286,7 +309,7 @@ async def checked_request(body: bytes, config: ProxyConfig) -> tuple[bytes, dict
     if not isinstance(fields, dict):
         raise Refused(400, "invalid_json", "the body must be a JSON object")
     # Servers written in Go take keys in any case; OpenRouter takes a list of `models`.
-    odd = [name for name in fields if name.lower() in {"model", "models"} and not name.islower()]
+    odd = [name for name in fields if name.casefold() in _NAMING and name not in _NAMING]
     if odd:
         raise Refused(400, "invalid_request", f"write the field {odd[0]!r} in lower case")
     if fields.get("model") is None and "model" not in fields and config.default:
@@ -294,8 +317,7 @@ async def checked_request(body: bytes, config: ProxyConfig) -> tuple[bytes, dict
         rest = body.lstrip()[1:].lstrip()
         comma = b"" if rest.startswith(b"}") else b","
         body = b'{"model":' + orjson.dumps(config.default) + comma + rest
-    named = [fields.get("model"), *_as_list(fields.get("models"))]
-    for model in named:
+    for model in (fields.get("model"), *_as_list(fields.get("models"))):
         if not isinstance(model, str):
             raise Refused(400, "invalid_request", f"model is required: {_names(config)}")
         if not config.allows(model):

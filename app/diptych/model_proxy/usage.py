@@ -1,5 +1,6 @@
 """The tokens of requests and replies: expected from a request, and read from a reply's bytes."""
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from diptych.core.messages import Usage
 from diptych.core.tokens import PART_WEIGHT, weight
 
 REPLY_TOKENS = 4_096  # expected of a reply without a bound
+_QUICKLY_WEIGHED = 64 * 1024  # bytes
 _HEAD, _TAIL = 8 * 1024, 32 * 1024  # bytes of a reply that may have its usage
 _USAGE = re.compile(r'"usage"\s*:\s*(?=\{)')
 """Unescaped quotes cannot stand inside a JSON string, so no text of a model matches."""
@@ -20,14 +22,21 @@ _EVENT = b"data:"
 _decoder = json.JSONDecoder()
 
 
-def expected_usage(body: bytes, fields: Mapping[str, Any], *, has_reply: bool) -> Usage:
+async def expected_usage(body: bytes, fields: Mapping[str, Any], *, has_reply: bool) -> Usage:
     """Return the most that a request is expected to use."""
-    text, parts = _DATA_URL.subn("", body.decode(errors="replace"))
-    prompt = weight(text) + parts * PART_WEIGHT
+    if len(body) <= _QUICKLY_WEIGHED:
+        prompt = _prompt_weight(body)
+    else:
+        prompt = await asyncio.to_thread(_prompt_weight, body)
     if not has_reply:
         return Usage(prompt)
     bounds = [_count(fields[name]) for name in _BOUNDS if fields.get(name)]
     return Usage(prompt, (max(bounds, default=0) or REPLY_TOKENS) * (_count(fields.get("n")) or 1))
+
+
+def _prompt_weight(body: bytes) -> int:
+    text, parts = _DATA_URL.subn("", body.decode(errors="replace"))
+    return weight(text) + parts * PART_WEIGHT
 
 
 class UsageReader:

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from diptych.core.catalog import Unavailable
 from diptych.core.run_settings import RunSettings
 from diptych.manifest.settings import AgentConfig, ModelConfig, ModelTerms
 from diptych.models.chat_model import ChatModel
-from diptych.ports import Model
+from diptych.ports import Model, ValueProvider
 from diptych.runs.backends import RunModel
 
 _logger = logging.getLogger(__name__)
@@ -60,6 +60,12 @@ class CurrentModel:
         model = self._config.model
         return (model, *model.fallbacks) if model else ()
 
+    @property
+    def mounted_keys(self) -> Mapping[str, ValueProvider]:
+        """All keys of the agent that are read from files."""
+        self.of_runs()
+        return self._config.mounted_keys
+
     def unavailable(self) -> tuple[Unavailable, ...]:
         model = self.model
         return model.watch.unavailable() if isinstance(model, ChatModel) else ()
@@ -81,7 +87,7 @@ class CurrentModel:
 
     def _switch(self, terms: ModelTerms) -> None:
         self._terms = terms
-        self._config = replace(self._config, model=terms.model)
+        self._config = replace(self._config, model=terms.model, mounted_keys=terms.mounted_keys)
         settings = replace(
             self._of_runs.settings, prices=terms.prices, action_format=terms.action_format
         )

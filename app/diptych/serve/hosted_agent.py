@@ -325,7 +325,7 @@ class HostedAgent:
             *self._catalog().unavailable,
             *(
                 _unavailable_key(name)
-                for name, read in self._config.mounted_keys.items()
+                for name, read in self._model.mounted_keys.items()
                 if read() is None
             ),
         )

@@ -131,8 +131,16 @@ def streaming(*pieces: bytes, hangs: bool = False) -> Answer:
 
 
 REPORTED = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\n\n'
+
+
+async def hanging_up(_: Asked, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
 LONG = b"x" * 10**6
-PROMPT = expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL, has_reply=True)
+PROMPT = asyncio.run(
+    expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL, has_reply=True)
+)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +153,9 @@ PROMPT = expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL, h
         pytest.param(
             streaming(b"data: {}\n\n", hangs=True), PROMPT.prompt_tokens + 1, id="one that is cut"
         ),
+        pytest.param(replying(b'{"a":123}'), PROMPT.prompt_tokens + 2, id="a whole one without"),
         pytest.param(replying(b"{}", status="400 Bad Request"), 0, id="an error"),
+        pytest.param(hanging_up, 0, id="no reply"),
     ],
 )
 async def test_a_request_is_charged_what_it_used_and_nothing_stays_reserved(
@@ -200,10 +210,10 @@ def test_usage_is_found_in_whatever_pieces_a_reply_comes(
     assert reader.usage() == usage
 
 
-def test_an_image_does_not_count_by_its_bytes() -> None:
+async def test_an_image_does_not_count_by_its_bytes() -> None:
     url = "data:image/png;base64," + "A" * 10**6
     body = json.dumps({"messages": [{"content": [{"image_url": {"url": url}}]}]}).encode()
-    assert expected_usage(body, {}, has_reply=True).prompt_tokens < 1100
+    assert (await expected_usage(body, {}, has_reply=True)).prompt_tokens < 1100
     bounded = {"max_completion_tokens": 50, "n": 3}
-    assert expected_usage(body, bounded, has_reply=True).completion_tokens == 150
-    assert expected_usage(body, bounded, has_reply=False).completion_tokens == 0
+    assert (await expected_usage(body, bounded, has_reply=True)).completion_tokens == 150
+    assert (await expected_usage(body, bounded, has_reply=False)).completion_tokens == 0

@@ -161,6 +161,7 @@ async def test_a_stream_that_stalls_or_breaks_off_is_cut(tmp_path: Path, *, ends
         pytest.param({"Authorization": ""}, 401, id="nothing"),
         pytest.param({"Authorization": f"Bearer {token('team/other')}"}, 403, id="another Agent"),
         pytest.param({"Authorization": f"Bearer {token('diptych/operator')}"}, 403, id="operator"),
+        pytest.param({"Authorization": f"Bearer {token('diptych/auditor')}"}, 403, id="may read"),
         pytest.param(
             {"Authorization": f"Bearer {token(aud=['diptych.dev/platform/house'])}"},
             401,
@@ -230,6 +231,7 @@ async def test_a_changed_configuration_holds_for_the_next_request(tmp_path: Path
         (b'{"model":"secret-one"}', 404, "small, large*"),
         (b'{"model":"small","model":"secret-one"}', 400, "twice"),
         (b'{"model":"small","Model":"secret-one"}', 400, "lower case"),
+        ('{"model":"small","model\u017f":["secret-one"]}'.encode(), 400, "lower case"),
         (b'{"model":"small","models":["large","secret-one"]}', 404, "secret-one"),
         (b'{"model":null}', 400, "model is required"),
         (b'{"model":["small"]}', 400, "model is required"),
@@ -302,10 +304,17 @@ async def test_a_key_that_is_rotated_meanwhile_costs_no_error(tmp_path: Path) ->
         async with proxy(files) as served:
             assert (await served.ask())[0] == 401  # the key is as it was: it is wrong
             assert len(behind.chats) == 1
+
+            async def says_so(is_wrong: bool) -> bool:
+                _, found = await served.get("/ready")
+                return found["endpoint"]["is_ok"] is not is_wrong
+
+            await until_true(lambda: says_so(is_wrong=True))  # although the models are listed
             assert (await served.ask())[0] == 200
             assert len(behind.chats) == 3
             assert (await served.ask())[0] == 200
             assert len(behind.chats) == 4
+            await until_true(lambda: says_so(is_wrong=False))
 
 
 async def test_an_error_passes_unchanged_but_for_the_key_that_it_quotes(

@@ -49,7 +49,7 @@ class Pod:
     def write_text(self, text: str) -> None:
         """Replace the file at once, as the kubelet does."""
         newer = self.folder / "newer"
-        newer.write_text(text)
+        newer.write_text(f"{text}\n")
         newer.rename(self.model_file)
 
     @asynccontextmanager
@@ -139,6 +139,10 @@ async def test_a_file_that_cannot_be_used_leaves_the_former_model_and_says_so(
             assert await stage.answer() == "still here"
             assert server.requests[-1]["model"] == "three"
             assert not [note for note in await notes(stage) if note.startswith("model file: ")]
+            pod.write(server.url, "four", apiKey={"file": "secrets/models/none"})
+            missing = (await stage.http.get("/ready")).json()["missing"]
+            assert [each["kind"] for each in missing] == ["key"]
+            assert missing[0]["name"].endswith("secrets/models/none")
 
 
 async def test_a_run_s_cost_is_that_of_the_model_it_began_with(pod: Pod) -> None:
