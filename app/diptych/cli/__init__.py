@@ -21,6 +21,7 @@ from diptych.cli.commands import (
     control,
     demo,
     events,
+    import_,
     init,
     mcp_server,
     model_proxy,
@@ -64,6 +65,7 @@ _COMMANDS: Sequence[Callable[..., Any]] = (
     check.check,
     pin.pin,
     mcp_server.mcp_server,
+    import_.import_,
     demo.demo,
 )
 _CLUSTER_COMMANDS: Sequence[Callable[..., Any]] = (
@@ -73,7 +75,7 @@ _CLUSTER_COMMANDS: Sequence[Callable[..., Any]] = (
 )
 for _panel, _functions in ((None, _COMMANDS), (_CLUSTER_PANEL, _CLUSTER_COMMANDS)):
     for _function in _functions:
-        _name = _function.__name__.replace("_", "-")
+        _name = _function.__name__.rstrip("_").replace("_", "-")
         app.command(_name, rich_help_panel=_panel)(command(_function))
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 app.command("model-proxy", hidden=True)(command(model_proxy.model_proxy))
