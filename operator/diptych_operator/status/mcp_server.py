@@ -78,6 +78,7 @@ def mcp_server_status(server: McpServer, inputs: ServerInputs, now: str) -> dict
     shown = tuple(_conditions(server, inputs))
     found = inputs.handshake or Handshake()
     tools = [{"name": name, "digest": value} for name, value in found.tools.items()]
+    info = {name: text[:_MAX_TEXT] for name, text in found.server_info.items()}
     is_there = inputs.rejection is None or not server.is_hosted or inputs.deployment is not None
     labels = server.selector_labels.items()
     hosted = {
@@ -90,9 +91,10 @@ def mcp_server_status(server: McpServer, inputs: ServerInputs, now: str) -> dict
         "observedGeneration": server.generation,
         **({"address": {"url": server.url}} if is_there else {}),
         **(hosted if server.is_hosted else {}),
-        "tools": tools[:MAX_TOOLS],
+        # Left out where empty: applied as empty, a field that had entries becomes null.
+        **({"tools": tools[:MAX_TOOLS]} if tools else {}),
         "toolCount": len(tools),
-        "serverInfo": {name: text[:_MAX_TEXT] for name, text in found.server_info.items()},
+        **({"serverInfo": info} if info else {}),
         "agents": inputs.agents,
         "conditions": written(server, shown, now),
     }

@@ -154,6 +154,7 @@ def test_the_status_has_the_tools_and_what_the_server_says_of_itself():
     assert found["address"] == {"url": "http://calc-tools.team.svc:8000/mcp"}
     assert (found["toolCount"], found["agents"], found["pods"]) == (1, 2, "1/1")
     assert found["advice"] == "Serving. Nothing is wrong, and there is nothing to do."
+    assert not {"tools", "serverInfo"} & status({}, handshake=FAILURE).keys()
 
 
 def test_what_has_drifted_is_named_and_stays_known_while_the_server_is_silent():
