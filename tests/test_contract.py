@@ -28,6 +28,7 @@ from diptych.manifest.settings import AgentConfig, ProcessSettings
 from diptych.manifest.tools import ServiceRef
 from diptych.policy.rules import RunCaller
 from diptych.runs.scheduler import HAND_OVER_SECONDS
+from diptych.serve import tool_server
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import CLOSE_SECONDS, FIRST_REQUEST_SECONDS
 from diptych_operator.controller import readiness_poll
@@ -42,11 +43,16 @@ from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_te
 from diptych_operator.process.settings_files import AgentsFile
 from diptych_operator.resources.agent import REDIS_PORT
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Object
+from diptych_operator.status import mcp_server
 
 MOUNTED_KEYS = {
     "secret": {"models": {"api-key": "sk-1"}, "tools": {".token": "t-1"}},
     "configMap": {"prompts": {"coordinator": "You are careful."}},
 }
+
+
+def test_the_operator_knows_a_tool_servers_pod_that_starts() -> None:
+    assert mcp_server._STARTING == tool_server._STARTING
 
 
 def mount(

@@ -23,10 +23,13 @@ from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
     DEPLOYMENT,
+    MCP_SERVER,
     MODEL_API,
     NAMESPACE,
+    POD,
     SERVICE,
     Kind,
+    ObjectKey,
 )
 
 WEBHOOKS = Kind(
@@ -107,6 +110,35 @@ async def test_an_agent_is_served_and_then_nothing_is_written(harness):
     await again.reconcile()
     assert set(writes) == {"GET"}
     assert harness.api.get(DEPLOYMENT, harness.name)["metadata"]["resourceVersion"] == before
+
+
+async def test_an_mcp_server_is_served_and_its_status_follows_what_its_pod_says(harness):
+    name = "team", f"s{next(_numbers)}"
+    key = ObjectKey(MCP_SERVER, *name)
+    spec = {
+        "source": {"python": "def add(a: int) -> int: ..."},
+        "config": {"storage": [{"path": "/data", "source": {"emptyDir": {"sizeLimit": "1Gi"}}}]},
+        "runtime": {"replicas": 2, "security": {"runAsUser": 1000}},
+    }
+    metadata = {"name": name[1], "namespace": "team"}
+    harness.api.create(MCP_SERVER, {"metadata": metadata, "spec": spec})
+    digest = f"sha256:{'a' * 64}"
+    info = {"name": "tools", "version": ""}
+    good = {"tools": [{"name": "add", "digest": digest}], "serverInfo": info}
+    for answer, verified in ((good, "True"), ({"reason": "line 1"}, "False"), (good, "True")):
+        await harness.observe()
+        harness.cache.put(POD, _pod_of(name))
+        harness.cache.answers[key] = {"pod": answer}
+        await harness.servers.reconcile(name)
+        status = harness.api.get(MCP_SERVER, name)["status"]
+        found = {c["type"]: c["status"] for c in status["conditions"]}
+        assert (found["Accepted"], found["Verified"]) == ("True", verified)
+        assert ("tools" in status, "serverInfo" in status) == (verified == "True",) * 2
+
+
+def _pod_of(server):
+    labels = {"app.kubernetes.io/name": "diptych-tools", "app.kubernetes.io/instance": server[1]}
+    return {"metadata": {"name": "pod", "namespace": server[0], "labels": labels}}
 
 
 async def test_a_model_api_and_its_user_are_served_and_then_nothing_is_written(harness):

@@ -12,7 +12,7 @@ from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.mcp_server import server_children
-from diptych_operator.desired.network_policy import pods_of
+from diptych_operator.desired.network_policy import Rule, pods_of
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
@@ -80,7 +80,11 @@ class McpServerReconciler:
         return min(filter(None, (again, outcome.retry_after)), default=None)
 
     async def _make_children(self, server: McpServer, users: tuple[Agent, ...]) -> None:
-        peers = [pods_of(agent.namespace, agent.selector_labels) for agent in users]
+        peers: list[Rule] = []  # several Agents of a pool are the same pods
+        for agent in users:
+            for labels in self._cache.pod_selectors(agent):
+                if (peer := pods_of(agent.namespace, labels)) not in peers:
+                    peers.append(peer)
         try:
             children = server_children(server, peers, self._platform)
         except ManifestError as error:
