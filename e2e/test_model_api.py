@@ -1,5 +1,6 @@
 """A ModelAPI that teams of other namespaces use through its proxy: moved, rotated, refused."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from harness.space import Space, space_of
 
 APIS = "modelapis.diptych.dev"
 PROXY_PODS = "app.kubernetes.io/name=diptych-model"
+_marks = itertools.count()
 TEAM = [f"agent-{number}" for number in range(11)]
 
 
@@ -82,6 +84,7 @@ def test_teams_use_a_platforms_model_through_every_change(
     space.kubectl.apply(secret("models", api_key="old"), model_api(_url("first"), other_space.name))
     other_space.serve(*(user(name, space) for name in TEAM))
     space.serve(user("near", space))
+    _wait_until_the_proxies_read(space, f"{space.name}/near", f"{other_space.name}/{TEAM[-1]}")
     status = wait_until_ready(space)
     assert (status["agents"], status["models"], status["pods"]) == (12, ["stub"], "2/2")
     assert space.probe.ask("near").content == "The key is old."
@@ -100,7 +103,7 @@ def test_teams_use_a_platforms_model_through_every_change(
             what="the new key is used by all",
         )
         space.kubectl.apply(model_api(_url("second"), other_space.name))
-        _wait_until_the_proxies_read(space, "second")
+        _wait_until_the_proxies_read(space, _url("second"))
         space.kubectl.delete("pod", "first")
         enough = len(answers) + 3 * len(TEAM)
         eventually(lambda: len(answers) > enough, seconds=90, what="all were asked thrice more")
@@ -116,13 +119,14 @@ def _url(name: str) -> str:
     return f"http://{name}:8000/v1"
 
 
-def _wait_until_the_proxies_read(space: Space, endpoint: str) -> None:
+def _wait_until_the_proxies_read(space: Space, *texts: str) -> None:
     names = [pod["metadata"]["name"] for pod in space.kubectl.list("pods", PROXY_PODS)]
-    space.kubectl("annotate", "pods", "-l", PROXY_PODS, "--overwrite", "e2e/looked-at=now")
+    mark = f"e2e/looked-at={next(_marks)}"  # the kubelet looks after a pod that has changed
+    space.kubectl("annotate", "pods", "-l", PROXY_PODS, "--overwrite", mark)
 
     def read() -> bool:
-        file = "/etc/diptych/proxy.json"
-        texts = [space.kubectl("exec", name, "--", "cat", file) for name in names]
-        return all(_url(endpoint) in text for text in texts)
+        command = ("--", "cat", "/etc/diptych/proxy.json")
+        found = [space.kubectl("exec", name, *command) for name in names]
+        return all(text in file for text in texts for file in found)
 
-    eventually(read, seconds=120, what="both proxies have the new endpoint")
+    eventually(read, seconds=120, what=f"both proxies have read {texts}")
