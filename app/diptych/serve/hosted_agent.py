@@ -32,6 +32,7 @@ from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
 from diptych.serve.access import AgentAccess
 from diptych.serve.adapters import (
+    RedisServers,
     SystemClock,
     agent_budgets,
     agent_client,
@@ -85,6 +86,7 @@ class ProcessParts:
 
     memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
     traces: "ProcessTraces | None" = None
+    redis: RedisServers = field(default_factory=RedisServers)
 
 
 class HostedAgent:
@@ -117,7 +119,7 @@ class HostedAgent:
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
         self._agents = agent_client(config, url, in_process.agents)
         clock = SystemClock()
-        store = agent_store(config)
+        store = agent_store(config, shared.redis)
         self._memory_note = store if isinstance(store, str) else ""
         self.data_problem = self._memory_note if config.data else ""  # why its folder is not used
         self._store: Store | None = None if isinstance(store, str) else store

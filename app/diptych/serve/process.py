@@ -135,8 +135,9 @@ async def _serve(
         # At the very end the last spans are sent: runs end before.
         traces = await stack.enter_async_context(opened_traces(options.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))
+        shared = ProcessParts(memory_budget, traces)
         agents = [
-            HostedAgent(config, http, url=url, shared=ProcessParts(memory_budget, traces))
+            HostedAgent(config, http, url=url, shared=shared)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
         apps = _apps(agents, sockets, options, memory_budget)
