@@ -40,7 +40,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RedisConnection:
-    """All keys with a `prefix`, and the health of what they hold."""
+    """The keys with a `prefix`, at a server that other stores may share."""
 
     def __init__(self, server: RedisServer, prefix: str) -> None:
         self.server = server
@@ -94,7 +94,7 @@ class RedisConnection:
         return f"full since {since}, and accepts no writes until it has room"
 
     def note_check(self, epoch: bytes, *, is_full: bool) -> None:
-        """Note what a health check of the server has found."""
+        """Take the result of a health check of the server."""
         self._update_epoch(epoch)
         self._full_since = (self._full_since or time.time()) if is_full else None
         self._has_tried.set()

@@ -60,7 +60,7 @@ class Unreachable(Exception):
 
 
 class Keyspace(Protocol):
-    """What the server checks for a store: the keys with its prefix."""
+    """The keys of one store, by their prefix."""
 
     prefix: str
 
