@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import agents, durable, guards, model_proxy, speed, start, streams
+from bench import agents, durable, guards, model_proxy, pool, speed, start, streams
 from bench.processes import Backends, backends
 
 Part = Callable[[Backends, speed.Effort], str]
@@ -45,6 +45,11 @@ def _model_proxy(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(model_proxy.measure(behind, effort))
 
 
+def _pool(behind: Backends, effort: speed.Effort) -> str:
+    del effort
+    return pool.measure(behind)
+
+
 PARTS: dict[str, Part] = {
     "start": _start,
     "speed": _speed,
@@ -53,6 +58,7 @@ PARTS: dict[str, Part] = {
     "durable": _durable,
     "guards": _guards,
     "model-proxy": _model_proxy,
+    "pool": _pool,
 }
 
 

@@ -21,7 +21,7 @@ def text() -> str:
     title, _, rest = run.stdout.partition("\n")
     del title
     shown, _, _ = rest.partition("## `diptych demo-tools`")  # hidden commands are the last ones
-    hidden = ("* `demo-tools`", "* `model-proxy`")
+    hidden = ("* `demo-tools`", "* `model-proxy`", "* `pool`")
     lines = [line for line in shown.splitlines() if not line.startswith(hidden)]
     return f"# Command line\n\n{NOTE}\n" + "\n".join(lines).strip() + "\n"
 

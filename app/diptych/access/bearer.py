@@ -8,6 +8,8 @@ from diptych.access.grants import Subject
 from diptych.access.tokens import InvalidToken, Issuer, UnknownKey, claimed_issuer
 
 MAX_CREDENTIAL = 16 * 1024  # characters
+AGENT_HEADER = "X-Diptych-Agent"
+"""Names the calling Agent, `<namespace>/<name>`, where the token proves only its pool."""
 
 
 @dataclass(slots=True)
@@ -33,15 +35,15 @@ class Authenticator:
         self._issuers = issuers
         self._keys = keys
 
-    def subject(self, authorization: Sequence[str]) -> Subject:
+    def subject(self, authorization: Sequence[str], agent: str = "") -> Subject:
         """Return the subject proven by the `Authorization` header's values.
 
-        Raises `Unauthorized`.
+        `agent` is the value of `AGENT_HEADER`. Raises `Unauthorized`.
         """
         if not authorization:
             raise Unauthorized("this agent requires authentication")
         credential = _credential(authorization)
-        return self._key_subject(credential) or self._token_subject(credential)
+        return self._key_subject(credential) or self._token_subject(credential, agent)
 
     def _key_subject(self, credential: str) -> Subject | None:
         """Compare the credential with every key, in constant time."""
@@ -52,9 +54,9 @@ class Authenticator:
                 found = Subject("key", name)
         return found
 
-    def _token_subject(self, credential: str) -> Subject:
+    def _token_subject(self, credential: str, agent: str) -> Subject:
         try:
-            return self._issuer_of(credential).verify(credential)
+            return self._issuer_of(credential).verify(credential, agent)
         except UnknownKey as error:
             raise Unauthorized(str(error), "invalid_token", error.issuer) from None
         except InvalidToken as error:
@@ -66,7 +68,10 @@ class Authenticator:
         found = [issuer for issuer in self._issuers() if issuer.url == url]
         if not found:
             raise InvalidToken("the token is from an unknown issuer")
-        return next((issuer for issuer in found if issuer.audience in audiences), found[0])
+        meant = [issuer for issuer in found if issuer.audience in audiences]
+        if not meant and None not in audiences:  # a door asks many agents: check no signature
+            raise InvalidToken("the token is for another audience")
+        return (meant or found)[0]
 
 
 def _credential(authorization: Sequence[str]) -> str:

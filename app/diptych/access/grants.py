@@ -39,7 +39,7 @@ class Right(Enum):
     READ = "read"  # all sessions, runs and events
     APPROVE = "approve"  # decide approvals of others' runs
     MANAGE = "manage"  # cancel any run, delete any session
-    STATUS = "status"  # only the details of `/ready`: for the operator, not available in manifests
+    STATUS = "status"  # for the operator, not in manifests: details of `/ready`, a pool's agents
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ class UnknownKey(InvalidToken):
 class Issuer:
     """A trusted issuer of tokens, and the claims that name the subject.
 
-    With `is_cluster` the tokens belong to ServiceAccounts; `agents` returns those of Agents.
+    With `is_cluster` the tokens belong to ServiceAccounts; `agents` returns those of Agents, and
+    `pooled` the Agents whose calls come from a pool, each with the pool's ServiceAccount.
     """
 
     url: str
@@ -57,16 +58,20 @@ class Issuer:
     groups_claim: str = "groups"
     is_cluster: bool = False
     agents: Callable[[], frozenset[str]] = frozenset
+    pooled: Callable[[], frozenset[tuple[str, str]]] = frozenset
     verified: dict[str, tuple[Sequence[Mapping[str, Any]], Claims]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Claims by token, with the keys that they were verified by."""
 
-    def verify(self, token: str) -> Subject:
-        """Return the subject of a token. Raises `InvalidToken`."""
+    def verify(self, token: str, agent: str = "") -> Subject:
+        """Return the subject of a token. Raises `InvalidToken`.
+
+        `agent` is the Agent that the caller says it is; only its own pool is believed.
+        """
         claims = self._claims(token)
         if self.is_cluster:
-            return self._service_account(claims)
+            return self._service_account(claims, agent)
         return self._user(claims)
 
     def _claims(self, token: str) -> Claims:
@@ -121,12 +126,14 @@ class Issuer:
         names = [g for g in groups[:MAX_GROUPS] if isinstance(g, str) and len(g) <= MAX_NAME]
         return Subject("user", name, frozenset(names))
 
-    def _service_account(self, claims: Claims) -> Subject:
+    def _service_account(self, claims: Claims, agent: str) -> Subject:
         sub = claims.get("sub")
         parts = sub.removeprefix(SERVICE_ACCOUNT_PREFIX).split(":") if isinstance(sub, str) else []
         if not str(sub).startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):  # noqa: PLR2004
             raise InvalidToken("the token does not belong to a ServiceAccount")
         name = "/".join(parts)
+        if agent and (agent, name) in self.pooled():
+            return Subject("agent", agent)
         return Subject("agent" if name in self.agents() else "serviceaccount", name)
 
 

@@ -26,6 +26,7 @@ from diptych.cli.commands import (
     mcp_server,
     model_proxy,
     pin,
+    pool,
     run,
     serve,
     status,
@@ -79,6 +80,7 @@ for _panel, _functions in ((None, _COMMANDS), (_CLUSTER_PANEL, _CLUSTER_COMMANDS
         app.command(_name, rich_help_panel=_panel)(command(_function))
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 app.command("model-proxy", hidden=True)(command(model_proxy.model_proxy))
+app.command("pool", hidden=True)(command(pool.pool))
 
 
 def main() -> None:

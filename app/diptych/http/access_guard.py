@@ -3,12 +3,12 @@
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diptych.access.bearer import Authenticator, Unauthorized
+from diptych.access.bearer import AGENT_HEADER, Authenticator, Unauthorized
 from diptych.access.caller import Caller, set_caller
 from diptych.access.grants import Grant, Right, rights_of
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS
@@ -21,6 +21,8 @@ OPEN_PATHS = PAGE_PATHS | {"/health", "/ready", CARD_PATH, *OLDER_CARD_PATHS}
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
 """What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""
+DOOR = "diptych.door"  # of a scope: the request came through the door of the agent's pool
+_AGENT_HEADER = AGENT_HEADER.lower().encode()
 _audit = logging.getLogger("diptych.audit")
 
 
@@ -31,6 +33,7 @@ class AccessPolicy:
     `refresh_keys` fetches an issuer's keys again. `agent` is the agent's name in error messages;
     `advice` says there how one gets token and right, where `diptych token` gives none.
     POST requests to `signed_paths` pass: their route verifies a signature instead.
+    `at_door` authenticates requests that came through its pool's door (`DOOR`).
     """
 
     authenticator: Authenticator
@@ -41,14 +44,40 @@ class AccessPolicy:
     approves_own: bool = False
     advice: str = ""
     signed_paths: frozenset[str] = frozenset()
+    at_door: Authenticator | None = None
+
+    async def caller(self, scope: Scope) -> Caller:
+        """Return the caller of a request. Raises `Unauthorized`."""
+        authenticator = (self.at_door if DOOR in scope else None) or self.authenticator
+        header, agent = _values(scope, b"authorization"), _values(scope, _AGENT_HEADER)
+        about = header, agent[0] if len(agent) == 1 else ""
+        try:
+            subject = authenticator.subject(*about)
+        except Unauthorized as error:
+            if error.unknown_key_of is None:
+                raise
+            await self.refresh_keys(error.unknown_key_of)
+            subject = authenticator.subject(*about)
+        return Caller(subject, rights_of(subject, self.grants()), self.approves_own)
+
+    async def rights(self, scope: Scope) -> frozenset[Right]:
+        """Return the rights of a request's caller; none without a valid credential."""
+        try:
+            return (await self.caller(scope)).rights - {Right.STATUS}
+        except Unauthorized:
+            return frozenset()
 
 
 class AccessGuard:
-    """ASGI middleware: sets the caller of each request, or refuses it with 401 or 403."""
+    """ASGI middleware: sets the caller of each request, or refuses it with 401 or 403.
 
-    def __init__(self, app: ASGIApp, policy: AccessPolicy) -> None:
+    With `needs` every path needs this right.
+    """
+
+    def __init__(self, app: ASGIApp, policy: AccessPolicy, needs: Right | None = None) -> None:
         self._app = app
         self._policy = policy
+        self._needs = needs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,36 +87,25 @@ class AccessGuard:
             set_caller(Caller(None, frozenset()))
             await self._app(scope, receive, send)
             return
-        is_open = scope["path"] in OPEN_PATHS
-        header = [v.decode("latin-1") for n, v in scope["headers"] if n == b"authorization"]
-        if is_open and not header:
+        is_open = scope["path"] in OPEN_PATHS and not self._needs
+        if is_open and not _values(scope, b"authorization"):
             set_caller(Caller(None, frozenset()))
             await self._app(scope, receive, send)
             return
         try:
-            caller = await self._caller(header)
+            caller = await self._policy.caller(scope)
         except Unauthorized as error:
             if not is_open:
                 await self._refuse(error, scope, receive, send)
                 return
             caller = Caller(None, frozenset())
             send = _with_challenge(send, error)
-        if not caller.rights - {Right.STATUS} and not is_open:
+        rights = caller.rights & {self._needs} if self._needs else caller.rights - {Right.STATUS}
+        if not rights and not is_open:
             await self._forbid(caller, scope, receive, send)
             return
         set_caller(caller)
         await self._app(scope, receive, send)
-
-    async def _caller(self, header: Sequence[str]) -> Caller:
-        policy = self._policy
-        try:
-            subject = policy.authenticator.subject(header)
-        except Unauthorized as error:
-            if error.unknown_key_of is None:
-                raise
-            await policy.refresh_keys(error.unknown_key_of)
-            subject = policy.authenticator.subject(header)
-        return Caller(subject, rights_of(subject, policy.grants()), policy.approves_own)
 
     async def _refuse(
         self, error: Unauthorized, scope: Scope, receive: Receive, send: Send
@@ -102,7 +120,7 @@ class AccessGuard:
 
     async def _forbid(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         self._note(scope, str(caller.subject), "it has no right here", "forbidden")
-        message = f"this needs the right {Right.ASK.value!r}"
+        message = f"this needs the right {(self._needs or Right.ASK).value!r}"
         if self._policy.advice:
             message = f"{message}: {self._policy.advice}"
         body = error_body(message, "invalid_request_error", code="forbidden")
@@ -118,6 +136,10 @@ class AccessGuard:
             "why": why,
         }
         _audit.warning("%s", json.dumps(line, ensure_ascii=True))
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for header, value in scope["headers"] if header == name]
 
 
 def _challenge(error: Unauthorized) -> str:

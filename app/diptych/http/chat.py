@@ -128,12 +128,7 @@ def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         completion = await result_for_caller(request.receive, reader.completion(), on_disconnect)
         return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
 
-    agent = {
-        "id": terms.name,
-        "object": "model",
-        "created": int(time.time()),
-        "owned_by": "diptych",
-    }
+    agent = model_entry(terms.name, int(time.time()))
 
     @router.get("/v1/models", **reply("ModelList", "The agent."))
     async def list_models() -> dict[str, Any]:
@@ -148,6 +143,11 @@ def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         return agent
 
     return router
+
+
+def model_entry(agent: str, created: int) -> dict[str, Any]:
+    """Write an agent as a model; `created` is a Unix time."""
+    return {"id": agent, "object": "model", "created": created, "owned_by": "diptych"}
 
 
 async def _read_chat(request: Request, body: ChatBody, terms: ChatTerms) -> _Chat:

@@ -102,15 +102,17 @@ def _details(now: Readiness) -> dict[str, object]:
         "missing": [unavailable_value(item) for item in now.unavailable],
         "notes": list(now.notes),
         "action_format": now.action_format,
-        "scheduled": [
-            {
-                "schedule": each.schedule,
-                "run_id": each.run_id,
-                "end": each.end,
-                "ended_at": timestamp(each.ended_at),
-            }
-            for each in now.scheduled
-        ],
+        "scheduled": [scheduled_value(each) for each in now.scheduled],
+    }
+
+
+def scheduled_value(end: ScheduledEnd) -> dict[str, str]:
+    """Return the end of a schedule's last run as `/ready` shows it."""
+    return {
+        "schedule": end.schedule,
+        "run_id": end.run_id,
+        "end": end.end,
+        "ended_at": timestamp(end.ended_at),
     }
 
 

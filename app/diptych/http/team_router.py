@@ -6,18 +6,21 @@ else goes to the first agent. Each application keeps its own guards, so access h
 port.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import orjson
 from starlette.datastructures import MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from diptych.access.grants import Right
 from diptych.core.errors import DiptychError, Overloaded, RunLost
 from diptych.http.agent_profile import PREFIX
+from diptych.http.chat import model_entry
 from diptych.http.errors import error_body, error_response
 from diptych.http.guards import MAX_BODY, RequestIds
 from diptych.net.memory_budget import MemoryBudget, json_size
@@ -31,18 +34,25 @@ _RUN_PATHS = ("/v1/responses/", "/v1/runs/")
 
 @dataclass(frozen=True, slots=True)
 class TeamMember:
-    """An agent's application; `has_run` raises a `DiptychError` for a run that it cannot find."""
+    """An agent's application; `has_run` raises a `DiptychError` for a run that it cannot find.
+
+    `rights` returns those of a request's caller; without it the application is asked.
+    """
 
     app: ASGIApp
     has_run: Callable[[str], Awaitable[object]]
+    rights: Callable[[Scope], Awaitable[frozenset[Right]]] | None = None
 
 
 class TeamRouter:
-    """ASGI application that passes each request to one of the `members`, by name, first first."""
+    """ASGI application that passes each request to one of the `members`, by name, first first.
+
+    Members may come and go.
+    """
 
     def __init__(self, members: Mapping[str, TeamMember], memory_budget: MemoryBudget) -> None:
-        self._members = dict(members)
-        self._first = next(iter(self._members.values())).app
+        self._members = members
+        self._created = int(time.time())
         self._memory_budget = memory_budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,6 +70,10 @@ class TeamRouter:
             await (await self._owner_of(path.split("/")[3]))(scope, receive, send)
         else:
             await self._first(scope, receive, send)
+
+    @property
+    def _first(self) -> ASGIApp:
+        return next((member.app for member in self._members.values()), _no_agents)
 
     def _app_of(self, name: object) -> ASGIApp:
         member = self._members.get(name) if isinstance(name, str) else None
@@ -99,8 +113,12 @@ class TeamRouter:
         await app(scope, _replayed(received, receive), send)
 
     async def _is_accepted(self, scope: Scope) -> bool:
-        for member in self._members.values():
-            if (await _models_of(member.app, scope)).start["status"] == HTTPStatus.OK:
+        for member in tuple(self._members.values()):
+            if member.rights:
+                is_accepted = bool(await member.rights(scope))
+            else:
+                is_accepted = (await _models_of(member.app, scope)).is_ok
+            if is_accepted:
                 return True
         return False
 
@@ -125,7 +143,7 @@ class TeamRouter:
         return received, body
 
     async def _unknown_model(self, model: str, scope: Scope) -> Response:
-        answers = [await _models_of(member.app, scope) for member in self._members.values()]
+        answers = await self._models(scope)
         names = [each["id"] for answer in answers for each in answer.models]
         message = f"no agent here is called {model[:64]!r}; the models are: {', '.join(names)}"
         body = error_body(message, "invalid_request_error", code="model_not_found", param="model")
@@ -133,7 +151,7 @@ class TeamRouter:
 
     async def _owner_of(self, run_id: str) -> ASGIApp:
         others: list[ASGIApp] = []  # may have had it; an agent with another store says RunLost
-        for member in self._members.values():
+        for member in tuple(self._members.values()):
             try:
                 await member.has_run(run_id)
             except RunLost:
@@ -149,25 +167,50 @@ class TeamRouter:
 
         If every agent refuses the caller, the first one's refusal is the answer.
         """
-        answers = [await _models_of(member.app, scope) for member in self._members.values()]
-        listing = [a for a in answers if a.start["status"] == HTTPStatus.OK] or answers[:1]
+        answers = await self._models(scope) or [await _models_of(self._first, scope)]
+        listing = [answer for answer in answers if answer.is_ok] or answers[:1]
         start, body = listing[0]
-        if start["status"] == HTTPStatus.OK:
-            models = [model for answer in listing for model in answer.models]
-            body = orjson.dumps({"object": "list", "data": models})
+        if listing[0].is_ok:
+            _, body = _Answer.of([model for answer in listing for model in answer.models])
             MutableHeaders(scope=start)["Content-Length"] = str(len(body))
         await send(start)
         await send({"type": "http.response.body", "body": body})
+
+    async def _models(self, scope: Scope) -> "list[_Answer]":
+        """Return the agents' answers; those of known rights answer only callers with any."""
+        answers: list[_Answer] = []
+        for name, member in tuple(self._members.items()):
+            if member.rights is None:
+                answers.append(await _models_of(member.app, scope))
+            elif rights := await member.rights(scope):
+                models = [model_entry(name, self._created)] if Right.ASK in rights else []
+                answers.append(_Answer.of(models))
+        return answers
+
+
+async def _no_agents(scope: Scope, receive: Receive, send: Send) -> None:
+    body = error_body("there is no agent here yet", "server_error", code="overloaded")
+    await error_response(scope["path"], 503, body)(scope, receive, send)
 
 
 class _Answer(NamedTuple):
     start: Message
     body: bytes
 
+    @classmethod
+    def of(cls, models: list[Any]) -> Self:
+        body = orjson.dumps({"object": "list", "data": models})
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        return cls({"type": "http.response.start", "status": 200, "headers": headers}, body)
+
+    @property
+    def is_ok(self) -> bool:
+        return bool(self.start["status"] == HTTPStatus.OK)
+
     @property
     def models(self) -> list[Any]:
         """The models that an agent lists; none if it refuses the caller."""
-        if self.start["status"] != HTTPStatus.OK:
+        if not self.is_ok:
             return []
         listed: list[Any] = orjson.loads(self.body)["data"]
         return listed

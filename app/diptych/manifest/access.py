@@ -196,12 +196,14 @@ def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
 class PlatformAccess:
     """The platform's access rules, which the operator writes for every pod of an agent.
 
-    `agents` are the Agents of the cluster that may ask, as `<namespace>/<name>`.
+    `agents` are the Agents of the cluster that may ask, as `<namespace>/<name>`; `pooled` those
+    that ask from a pool, each with the pool's ServiceAccount.
     """
 
     issuers: tuple[IssuerConfig, ...] = ()
     grants: tuple[Grant, ...] = ()
     agents: frozenset[str] = frozenset()
+    pooled: frozenset[tuple[str, str]] = frozenset()
 
 
 def read_platform_access(text: str) -> PlatformAccess:
@@ -212,16 +214,22 @@ def read_platform_access(text: str) -> PlatformAccess:
         {"issuers": [{"url", "audience", "userClaim"?, "groupsClaim"?, "jwks"?: {"keys": [...]},
                       "ca"?, "isCluster"?}],
          "grants": [{"to": [{"kind", "name"}], "may": ["ask", ...]}],
-         "agents": ["<namespace>/<name>", ...]}
+         "agents": ["<namespace>/<name>" | {"name": "<namespace>/<name>",
+                                            "pool": "<namespace>/<serviceaccount>"}, ...]}
     """
     try:
         content = json.loads(text)
-        agents = frozenset(str(name) for name in content.get("agents", ()))
-        ask = tuple(Grantee("agent", name) for name in sorted(agents))
+        callers = content.get("agents", ())
+        agents = frozenset(each for each in callers if isinstance(each, str))
+        pooled = frozenset(
+            (str(each["name"]), str(each["pool"])) for each in callers if isinstance(each, dict)
+        )
+        ask = tuple(Grantee("agent", name) for name in sorted({*agents, *(n for n, _ in pooled)}))
         return PlatformAccess(
             tuple(map(_issuer, content.get("issuers", ()))),
             (*map(_grant, content.get("grants", ())), Grant(ask, frozenset({Right.ASK}))),
             agents,
+            pooled,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it lacks {error}") from error

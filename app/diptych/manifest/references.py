@@ -38,7 +38,7 @@ UNRESOLVED = "http://unresolved.invalid"
 """A URL that is never asked: a problem refuses its manifest."""
 _PUBLIC_VARIABLES = frozenset({MOCK, PUBLIC_URL})
 """Variables that everybody may read, even if they come from a Secret."""
-_AGENT_PORT = 8000  # of every Agent's Service
+AGENT_PORT = 8000  # of every Agent's Service
 _REDIS_SCHEMES = ("redis://", "rediss://")
 _REDIS = re.compile(
     r"(?:rediss?://)?(?:\[[0-9a-fA-F:.]+\]|[-._a-zA-Z0-9]+)(?::([0-9]{1,5}))?(?:/[0-9]*)?"
@@ -235,7 +235,7 @@ class References:
         """Find the URL of an Agent."""
         name, namespace = peer.name or "", peer.namespace or self.namespace
         if self.is_mounted:
-            return f"http://{name}.{namespace}:{_AGENT_PORT}"
+            return f"http://{name}.{namespace}:{AGENT_PORT}"
         targets = self.targets
         url = (
             targets.web_url(f"{namespace}/{name}")

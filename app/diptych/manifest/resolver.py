@@ -258,14 +258,18 @@ class _Resolver(ToolReferences, ModelReferences):
             return None
         path: FieldPath = ("spec", "sessions", "redis")
         if redis.url_from:
-            path = (*path, "urlFrom")
-            url = self.key(path, "Secret", redis.url_from.secret_key_ref)
+            path, ref = (*path, "urlFrom"), redis.url_from.secret_key_ref
+            url, source = (
+                self.key(path, "Secret", ref),
+                f"{metadata.namespace}/{ref.name}/{ref.key}",
+            )
         elif redis.service_ref:
             path = (*path, "serviceRef")
-            url = constant_value(self.redis_url(path, redis.service_ref))
+            source = self.redis_url(path, redis.service_ref)
+            url = constant_value(source)
         prefix = sessions_prefix(metadata.namespace, metadata.name, sessions.adopt)
         setting = "" if self.is_mounted else self.describe(path)
-        return StoreConfig(url, sessions.retention, prefix, setting)
+        return StoreConfig(url, sessions.retention, prefix, setting, source)
 
     def _policy(self) -> Policy:
         """Make the policy of the manifest's rules, and of its platform's."""

@@ -239,13 +239,15 @@ class StoreConfig:
     `url` is read for every connection; it gives None while the URL is missing. A session is stored
     for `retention` seconds after its last run. Every key begins with `prefix`, which no other agent
     has. `setting` is what errors call the URL by; it is empty in a pod, where a URL that is wrong
-    may come right while the pod waits.
+    may come right while the pod waits. Agents of a process with the same `source` of the URL, if
+    it has one, share connections.
     """
 
     url: ValueProvider
     retention: float
     prefix: str
     setting: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from diptych.ports import Clock
 from diptych.ports.budgets import Account
 from diptych.stores.redis.budgets import RedisLedger
 from diptych.stores.redis.connection import RedisConnection
+from diptych.stores.redis.server import RedisServer
 
 _BUSY_SECONDS = 2
 _SETTLE_SECONDS = 2.0  # at the end of the process
@@ -45,7 +46,7 @@ class DayBudget:
         self._clock = clock
         # No Agent's prefix is like that: names have no slash.
         prefix = "diptych:{}:modelapi/{}".format(*config().name.split("/"))
-        self._connection = RedisConnection(url, prefix)
+        self._connection = RedisConnection(RedisServer(url), prefix)
         self._budgets = AgentBudgets(BudgetTerms(), RedisLedger(self._connection), clock)
         self._settling: set[asyncio.Task[None]] = set()
         self._starting: asyncio.Task[None] | None = None

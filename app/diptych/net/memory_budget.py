@@ -23,10 +23,14 @@ _RETRY_SECONDS = 1
 
 
 class MemoryBudget:
-    """Tracks the memory in use against `limit` in bytes; None counts but never refuses."""
+    """Tracks the memory in use against `limit` in bytes; None counts but never refuses.
 
-    def __init__(self, limit: int | None = None) -> None:
+    A part of a `whole` counts there too, and needs room in both.
+    """
+
+    def __init__(self, limit: int | None = None, whole: "MemoryBudget | None" = None) -> None:
         self.limit = limit
+        self.whole = whole
         self.used = 0
         self.by_subject: Counter[str] = Counter()
         self.on_full: Callable[[], None] | None = None  # called when work is refused
@@ -35,12 +39,28 @@ class MemoryBudget:
         """Return an empty share of the budget; each `subject` is also limited by itself."""
         return Share(self, subject)
 
+    def part(self, share: float) -> "MemoryBudget":
+        """Return the budget of one agent of several: it may take this share of the memory."""
+        return MemoryBudget(None if self.limit is None else int(self.limit * share), self)
+
     def can_ever_hold(self, size: int) -> bool:
         return self.limit is None or size <= ADMITTED * self.limit
 
     def has_room(self, size: int) -> bool:
         """Whether new work of this size may start; always while nothing else is in use."""
+        if self.whole and not self.whole.has_room(size):
+            return False
         return not self.used or self.can_ever_hold(self.used + size)
+
+    def take(self, size: int, subject: str = "") -> None:
+        """Count memory in use, or with a negative size memory that is no longer."""
+        self.used += size
+        if subject:
+            self.by_subject[subject] += size
+            if self.by_subject[subject] <= 0:
+                del self.by_subject[subject]
+        if self.whole:
+            self.whole.take(size)
 
     def check(self, size: int, subject: str = "") -> None:
         """Raise `Overloaded` or `SubjectOverloaded` if new work of this size may not start."""
@@ -75,23 +95,22 @@ class Share:
     def grow(self, size: int) -> None:
         """Take more memory, for admitted work."""
         self.size += size
-        self._budget.used += size
-        if self._subject:
-            self._budget.by_subject[self._subject] += size
+        self._budget.take(size, self._subject)
 
     @property
     def is_beyond(self) -> bool:
         """Whether the limit is exceeded, and this share is a large part of it."""
-        limit = self._budget.limit
-        return limit is not None and self._budget.used > limit and self.size > limit / 16
+        budget: MemoryBudget | None = self._budget
+        while budget:
+            limit = budget.limit
+            if limit is not None and budget.used > limit and self.size > limit / 16:
+                return True
+            budget = budget.whole
+        return False
 
     def release(self) -> None:
         """Return all memory to the budget; the share may be used again."""
-        self._budget.used -= self.size
-        if self._subject:
-            self._budget.by_subject[self._subject] -= self.size
-            if self._budget.by_subject[self._subject] <= 0:
-                del self._budget.by_subject[self._subject]
+        self._budget.take(-self.size, self._subject)
         self.size = 0
 
 

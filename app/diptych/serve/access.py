@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -34,6 +35,8 @@ class AgentAccess:
         self._platform = PlatformAccess()
         self._issuers: tuple[Issuer, ...] = ()
         self._grants: tuple[Grant, ...] = ()
+        self._of_door: Sequence[Issuer] = ()
+        self._issuers_at_door: Sequence[Issuer] = ()
         self._update()
 
     @property
@@ -41,10 +44,21 @@ class AgentAccess:
         """Whether any caller can authenticate: there are keys or issuers."""
         return bool(self._config.keys or self.issuers())
 
-    def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
-        """Return the access policy of the agent called `agent`."""
+    def policy(
+        self,
+        agent: str,
+        on_refused: Callable[[str], None],
+        door: Callable[[], Sequence[Issuer]] | None = None,
+    ) -> AccessPolicy:
+        """Return the access policy of the agent called `agent`.
+
+        `door` returns the further issuers that are accepted at its pool's door.
+        """
         keys = {name: remembered(read) for name, read in self._config.keys.items()}
         authenticator = Authenticator(self.issuers, keys)
+        at_door = None
+        if door:
+            at_door = Authenticator(lambda: (*self.issuers(), *self._at_door(door())), keys)
         return AccessPolicy(
             authenticator,
             self.grants,
@@ -52,6 +66,7 @@ class AgentAccess:
             agent,
             on_refused,
             approves_own=self._config.approve_own,
+            at_door=at_door,
         )
 
     async def start(self) -> None:
@@ -102,6 +117,18 @@ class AgentAccess:
         )
         self._grants = (*self._config.grants, *self._platform.grants)
 
+    def _at_door(self, issuers: Sequence[Issuer]) -> Sequence[Issuer]:
+        """Return the pool's issuers, whose tokens name the callers of this agent here."""
+        if issuers is not self._of_door:
+            self._of_door = issuers
+            self._issuers_at_door = [
+                replace(
+                    each, agents=lambda: self._platform.agents, pooled=lambda: self._platform.pooled
+                )
+                for each in issuers
+            ]
+        return self._issuers_at_door
+
     def _issuer(self, config: IssuerConfig, *, is_platform: bool) -> Issuer:
         jwks = config.jwks
         keys = (lambda: jwks) if jwks is not None else self._fetched_keys(config, is_platform)
@@ -113,6 +140,7 @@ class AgentAccess:
             config.groups_claim,
             is_cluster=config.is_cluster,
             agents=lambda: self._platform.agents,
+            pooled=lambda: self._platform.pooled,
         )
 
     def _fetched_keys(

@@ -4,13 +4,14 @@ import secrets
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
 
 import aiohttp
 
 from diptych.a2a.no_agents import NoAgents
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.core.errors import ConfigError
-from diptych.manifest.settings import NAMESPACE, RETENTION, AgentConfig
+from diptych.manifest.settings import NAMESPACE, RETENTION, AgentConfig, StoreConfig
 from diptych.models.chat_model import ChatModel, ModelObserver
 from diptych.models.connection import with_proxies
 from diptych.models.scripted import ScriptedModel, read_script, script_problems
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from diptych.a2a.in_process import InProcessAgents
     from diptych.a2a.local_agent import LocalAgent
     from diptych.stores.redis import RedisStore
+    from diptych.stores.redis.server import RedisServer
     from diptych.stores.sqlite import SqliteStore
 
     Store: TypeAlias = RedisStore | SqliteStore
@@ -122,7 +124,23 @@ def check_store_urls(configs: Sequence[AgentConfig]) -> None:
         raise ConfigError(*problems)
 
 
-def agent_store(config: AgentConfig) -> "Store | str":
+class RedisServers:
+    """The Redis servers of a process, each shared by its agents."""
+
+    def __init__(self) -> None:
+        self._servers: WeakValueDictionary[str, RedisServer] = WeakValueDictionary()
+
+    def of(self, store: StoreConfig) -> "RedisServer":
+        """Return the server of a store; without a source it is no other's."""
+        from diptych.stores.redis.server import RedisServer  # noqa: PLC0415 - heavy
+
+        server = self._servers.get(store.source) or RedisServer(store.url)
+        if store.source:
+            self._servers[store.source] = server
+        return server
+
+
+def agent_store(config: AgentConfig, servers: RedisServers) -> "Store | str":
     """Make the store of an agent; where it has none, return why runs are in memory.
 
     Raises `ConfigError` for a data folder that cannot be used, unless it is only the default.
@@ -131,7 +149,8 @@ def agent_store(config: AgentConfig) -> "Store | str":
         from diptych.stores.redis import RedisSettings, RedisStore  # noqa: PLC0415 - heavy
 
         store = config.store
-        return RedisStore(RedisSettings(store.url, store.prefix, store.retention))
+        settings = RedisSettings(store.url, store.prefix, store.retention)
+        return RedisStore(settings, servers.of(store))
     if config.data:
         from diptych.stores.sqlite import SqliteStore, StoreNotOpened  # noqa: PLC0415 - as above
 

@@ -20,6 +20,7 @@ from diptych.serve.http_protocol import BoundedProtocol
 
 CLOSE_SECONDS = 5  # that open responses get to end, once all runs have ended or are handed over
 FIRST_REQUEST_SECONDS = 5.0  # that a new connection gets for its first request, as Go's server does
+OF_ONE_APP = 512  # connections of each app that joined later
 _POLL_SECONDS = 0.005
 _REQUEST_POLL_SECONDS = 0.05
 
@@ -66,6 +67,15 @@ class HttpServers:
         self._servers = servers
         self._tasks = tasks
 
+    async def listen(
+        self, app: ASGIApp, sock: socket.socket, memory_budget: MemoryBudget
+    ) -> asyncio.Server:
+        """Serve one more app at a bound socket, with connections of its own to limit.
+
+        Closing the returned server refuses new connections; open ones are served as before.
+        """
+        return await self._servers[0].listen(app, sock, Connections(memory_budget, OF_ONE_APP))
+
     async def wait_for_first_requests(self) -> None:
         """Wait until every connection has sent its first request, at most 5 s.
 
@@ -109,6 +119,21 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def listen(
+        self, app: ASGIApp, sock: socket.socket, connections: Connections
+    ) -> asyncio.Server:
+        config = _server_config(app, connections)
+        config.load()
+
+        def protocol() -> asyncio.Protocol:
+            return BoundedProtocol(connections, config, self.server_state, {})
+
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(protocol, sock=sock, backlog=config.backlog)
+        self.servers = [each for each in self.servers if each.is_serving()]  # of `uvicorn.Server`
+        self.servers.append(server)
+        return server
 
     @property
     def awaits_first_request(self) -> bool:

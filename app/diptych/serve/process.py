@@ -135,8 +135,9 @@ async def _serve(
         # At the very end the last spans are sent: runs end before.
         traces = await stack.enter_async_context(opened_traces(options.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))
+        shared = ProcessParts(memory_budget, traces)
         agents = [
-            HostedAgent(config, http, url=url, shared=ProcessParts(memory_budget, traces))
+            HostedAgent(config, http, url=url, shared=shared)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
         apps = _apps(agents, sockets, options, memory_budget)
@@ -162,6 +163,23 @@ async def serve_until_signal(
     wait.
     """
     make_undumpable()
+    stop = set_at_signals()
+    async with _serve(configs, sockets, options or ServeOptions()) as (agents, servers):
+        async with asyncio.TaskGroup() as group:
+            starting = [
+                group.create_task(on_ready(agents)),
+                group.create_task(freeze_loaded_objects(agents)),
+                *(group.create_task(agent.run_schedules()) for agent in agents),
+            ]
+            await stop.wait()
+            for task in starting:
+                task.cancel()
+        stop.clear()
+        await drain(agents, servers, stop, grace)
+
+
+def set_at_signals() -> asyncio.Event:
+    """Return an event that SIGINT, SIGTERM and, without `nohup`, SIGHUP set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]
@@ -169,21 +187,10 @@ async def serve_until_signal(
         numbers.append(signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, stop.set)
-    async with _serve(configs, sockets, options or ServeOptions()) as (agents, servers):
-        async with asyncio.TaskGroup() as group:
-            starting = [
-                group.create_task(on_ready(agents)),
-                group.create_task(_freeze_loaded_objects(agents)),
-                *(group.create_task(agent.run_schedules()) for agent in agents),
-            ]
-            await stop.wait()
-            for task in starting:
-                task.cancel()
-        stop.clear()
-        await _drain(agents, servers, stop, grace)
+    return stop
 
 
-async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
+async def freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
     """Exclude all objects loaded so far from garbage collection.
 
     Collecting them takes some 90 ms and blocks everything (docs/performance.md).
@@ -194,7 +201,7 @@ async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
     gc.enable()  # who starts a process may have it off till here
 
 
-async def _drain(
+async def drain(
     agents: Sequence[HostedAgent],
     servers: HttpServers,
     second_signal: asyncio.Event,
@@ -258,7 +265,7 @@ def _bind(address: ListenAddress, port: int) -> socket.socket:
     except OSError as error:
         if address.host == "::" and error.errno in _NO_IPV6:
             return _bind(replace(address, host="0.0.0.0"), port)  # noqa: S104
-        is_taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
+        is_taken = error.errno in {errno.EADDRINUSE, errno.EACCES} and address.setting != "port"
         other = "--port 0" if address.setting == "--port" else f"{address.setting}=0"
         raise ConfigError(
             f"{address.setting} {port}: cannot listen on {address.host}:{port}: "

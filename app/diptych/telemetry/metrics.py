@@ -5,7 +5,7 @@ a hook's name is its function's, or its position and host.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -138,10 +138,10 @@ class Metrics:
         """Add a counter of the spans that this process has lost, for all its agents."""
         self._registry.register(_LostSpans(read))
 
-    def render(
+    def collect(
         self, live_runs: int, dropped_runs: int, of_day: tuple[Account, Used] | None = None
-    ) -> tuple[bytes, str]:
-        """Return the metrics as text, and its media type.
+    ) -> Iterable[Metric]:
+        """Return the metrics as they are now.
 
         `of_day` is the day's budget, and its use as known to this process.
         """
@@ -151,7 +151,7 @@ class Metrics:
             account, used = of_day
             for name, limit in account.budget.limits:
                 self._budget_used.labels(name).set(float(getattr(used, name) / limit))
-        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+        return self._registry.collect()
 
     def _observe_start(self, run_id: str) -> None:
         if len(self._started_at) >= _MAX_TIMED_RUNS:  # some runs end in another process
@@ -190,6 +190,31 @@ class Metrics:
     def _count(self, name: str, *labels: str, by: float = 1) -> None:
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(by)
+
+
+def render(agents: Mapping[str, Iterable[Metric]]) -> tuple[bytes, str]:
+    """Return the metrics of all agents as text, and its media type.
+
+    A name that is not empty becomes the label `agent`.
+    """
+    families: dict[str, Metric] = {}
+    for agent, metrics in agents.items():
+        label = {"agent": agent} if agent else {}
+        for metric in metrics:
+            family = families.setdefault(
+                metric.name, Metric(metric.name, metric.documentation, metric.type)
+            )
+            family.samples += [s._replace(labels={**label, **s.labels}) for s in metric.samples]
+    return generate_latest(_Collected(families.values())), CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _Collected(CollectorRegistry):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 class _LostSpans(Collector):

@@ -238,6 +238,28 @@ def test_an_agent_that_is_let_in_later_is_one_at_its_next_request() -> None:
     assert asked.subject(header).kind == "serviceaccount"
 
 
+@pytest.mark.parametrize(
+    ("agent", "account", "expected"),
+    [
+        ("team/one", "team:house-pool", "agent:team/one"),
+        ("", "team:house-pool", "serviceaccount:team/house-pool"),
+        ("team/two", "team:house-pool", "serviceaccount:team/house-pool"),  # of another pool
+        ("team/two", "team:other-pool", "agent:team/two"),
+        ("team/one", "team:web", "serviceaccount:team/web"),
+        ("team/three", "team:three", "agent:team/three"),  # of its own account
+        ("team/one", "team:three", "agent:team/three"),
+    ],
+)
+def test_only_its_own_pool_is_believed_to_ask_for_an_agent(
+    agent: str, account: str, expected: str
+) -> None:
+    pooled = frozenset({("team/one", "team/house-pool"), ("team/two", "team/other-pool")})
+    one = issuer(is_cluster=True, agents=lambda: frozenset({"team/three"}), pooled=lambda: pooled)
+    asked = Authenticator(lambda: [one], {})
+    header = [f"Bearer {token(sub=f'system:serviceaccount:{account}')}"]
+    assert str(asked.subject(header, agent)) == expected
+
+
 def test_keys_and_issuers_that_change_hold_for_the_next_request() -> None:
     issued: list[Any] = [KEYS]
     issuers = [Issuer(URL, AUDIENCE, lambda: issued[0])]

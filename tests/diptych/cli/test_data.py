@@ -8,7 +8,7 @@ from diptych import Agent
 from diptych.cli.data import data_folder
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import AgentConfig, DataFolder
-from diptych.serve.adapters import agent_store
+from diptych.serve.adapters import RedisServers, agent_store
 from diptych.stores.sqlite import SqliteStore
 
 
@@ -57,11 +57,13 @@ async def test_only_the_default_folder_is_replaced_by_memory(tmp_path: Path, tro
     held = SqliteStore(folder / name) if trouble == "held" else None
     if held is None:
         folder.write_text("")
-    why = agent_store(AgentConfig("helper", data=DataFolder(folder, is_default=True)))
+    why = agent_store(
+        AgentConfig("helper", data=DataFolder(folder, is_default=True)), RedisServers()
+    )
     assert isinstance(why, str)
     assert why.endswith("runs are kept in memory, and end with the process")
     with pytest.raises(ConfigError, match=r"^--data: .*data"):
-        agent_store(AgentConfig("helper", data=DataFolder(folder)))
+        agent_store(AgentConfig("helper", data=DataFolder(folder)), RedisServers())
     if held:
         await held.aclose()
 

@@ -40,6 +40,27 @@ def test_what_was_admitted_grows_into_the_rest_and_small_ones_do_not_pay_for_lar
     assert not small.is_beyond
 
 
+def test_a_part_may_take_its_share_and_no_more_than_the_whole_has() -> None:
+    whole = MemoryBudget(1_000)
+    one, two, three = (whole.part(0.5) for _ in range(3))
+    first, second, third = one.share("ada"), two.share(), three.share()
+    first.admit(300)
+    with pytest.raises(Overloaded):
+        first.admit(100)
+    second.admit(300)
+    with pytest.raises(Overloaded):
+        third.admit(200)
+    assert not three.has_room(200)
+    third.admit(100)
+    assert (whole.used, one.by_subject["ada"], whole.by_subject["ada"]) == (700, 300, 0)
+    second.grow(400)
+    assert second.is_beyond
+    assert first.is_beyond  # a large part of the whole, which is over its limit
+    for share in (first, second, third):
+        share.release()
+    assert (whole.used, one.used, dict(one.by_subject)) == (0, 0, {})
+
+
 def test_a_subject_may_hold_half_and_others_still_have_room() -> None:
     budget = MemoryBudget(1_000)
     greedy, other = budget.share("key:greedy"), budget.share("key:other")

@@ -2,13 +2,13 @@
 
 import gc
 
-from diptych.serve.process import _freeze_loaded_objects
+from diptych.serve.process import freeze_loaded_objects
 
 
 async def test_who_started_without_garbage_collection_has_it_when_agents_serve():
     gc.disable()
     try:
-        await _freeze_loaded_objects([])
+        await freeze_loaded_objects([])
         assert gc.isenabled()
     finally:
         gc.enable()

@@ -6,17 +6,22 @@ from dataclasses import replace
 
 import pytest
 from support.redis_server import RedisServer
-from support.redis_stores import end, first, record, stores
+from support.redis_stores import end, first, record, soon, stores
 
 from diptych.core.errors import LeaseLost, LogTruncated, Overloaded, RunLost, StoreError
 from diptych.ports.entries import Lease
-from diptych.stores.redis import RedisStore
+from diptych.stores.redis import RedisSettings, RedisStore
+from diptych.stores.redis.server import RedisServer as Server
 
 
 def keys(server: RedisServer, store: RedisStore) -> list[str]:
     prefix = store._settings.prefix
     found = [key.decode() for key in server.ask("KEYS", f"{prefix}:*")]
     return sorted(key.removeprefix(f"{prefix}:") for key in found)
+
+
+def connections(server: RedisServer) -> int:
+    return len(server.ask("CLIENT", "LIST").splitlines())
 
 
 # Fences
@@ -40,6 +45,48 @@ async def test_renewing_takes_a_lease_up_again_that_has_run_out(server):
         await asyncio.sleep(0.06)
         assert list(await one.renew([opened.lease])) == []
         assert await two.claim("talk", "t2") is None
+
+
+# One server for several stores
+
+
+async def test_stores_share_the_connections_of_a_server_and_nothing_else(server):
+    shared = Server(lambda: server.url)
+
+    def store(number: int) -> RedisStore:
+        return RedisStore(RedisSettings(lambda: server.url, f"shared:{number}"), shared)
+
+    opened = [store(number) for number in range(20)]
+    others = connections(server)
+    heard: list[tuple[int, str]] = []
+    for number, each in enumerate(opened):
+        each.on_hand_over(lambda session, number=number: heard.append((number, session)))
+        await each.start()
+    assert connections(server) - others < len(opened) / 2
+    assert len({each.epoch for each in opened}) == len(opened)
+    run = await opened[3].open(first(opened[3]), "t1")
+    await opened[3].release(run.lease, hand_over=True)
+    await soon(lambda: bool(heard))
+    assert heard == [(3, "talk")]
+
+    server.ask("SCRIPT", "FLUSH")
+    server.ask("DEL", "shared:4:epoch")
+    former = opened[4].epoch
+    await soon(lambda: opened[4].epoch != former)
+    assert opened[5].unavailable_reason() == ""
+
+    await opened[3].aclose()  # its last process may be waited for
+    assert server.ask("PUBSUB", "NUMSUB", "shared:3:control", "shared:2:control")[1::2] == [0, 1]
+    with pytest.raises(StoreError, match="closed"):
+        await opened[3].sessions()
+    assert list(await opened[2].sessions()) == []
+    for each in opened[:3] + opened[4:]:
+        await each.aclose()
+    await soon(lambda: connections(server) <= others)
+    late = store(3)
+    await late.start()
+    assert [entry.session_id for entry in await late.sessions()] == ["talk"]
+    await late.aclose()
 
 
 # Commands that are sent again, because their reply was lost

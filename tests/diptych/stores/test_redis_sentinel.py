@@ -80,7 +80,7 @@ def raw_info(server: RedisServer) -> bytes:
 
 def server_of(store: RedisStore) -> str:
     """Name the server of the store's connections."""
-    client = store._connection._client
+    client = store._connection.server._client
     host, port = client.connection_pool.master_address if client else ("", 0)
     return f"{host}:{port}"
 

@@ -10,7 +10,7 @@ from support.redis_stores import first, record, soon, stores
 
 from diptych.core.errors import ConfigError, StoreError
 from diptych.stores.redis import RedisSettings, RedisStore
-from diptych.stores.redis.connection import Unreachable, read_info
+from diptych.stores.redis.server import Unreachable, read_info
 from diptych.stores.redis.settings import read_url
 
 SECRET = "hunter2secret"

@@ -146,10 +146,15 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _log_notes(notes: Sequence[str]) -> None:
     """Log the parts of files and environment that have no effect."""
-    from diptych.manifest.telemetry import read_telemetry
-
     for note in notes:
         _logger.info("%s", note)
+    log_unknown_telemetry()
+
+
+def log_unknown_telemetry() -> None:
+    """Log the variables OTEL_* that have no effect."""
+    from diptych.manifest.telemetry import read_telemetry
+
     for problem in read_telemetry(os.environ)[1]:
         _logger.warning("%s", problem)
 

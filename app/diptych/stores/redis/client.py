@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from diptych.core.errors import LeaseLost, LogTruncated, RequestError, RunLost, RunNotFound
 from diptych.ports.ids import epoch_of
-from diptych.stores.redis.connection import RedisConnection, Reply
+from diptych.stores.redis.connection import RedisConnection
+from diptych.stores.redis.server import Reply
 from diptych.stores.redis.settings import RedisSettings
 
 

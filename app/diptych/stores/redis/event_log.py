@@ -24,8 +24,9 @@ from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPa
 from diptych.ports.ids import epoch_of
 from diptych.stores.encoding import decode_messages, decode_record, dumps, encode_record
 from diptych.stores.redis.client import StoreClient, expired_run, raise_if_refused
-from diptych.stores.redis.connection import RedisConnection, Reply
+from diptych.stores.redis.connection import RedisConnection
 from diptych.stores.redis.scripts import RUNS, RUNS_WHEN_FULL
+from diptych.stores.redis.server import Reply
 from diptych.stores.redis.settings import RedisSettings
 
 _RECORDS_PER_READ = 2_000  # so that a long run does not block Redis or this process

@@ -6,17 +6,11 @@ is. Subscribers then get a gap, and read the log again; also when a run's owner 
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVarTuple
-
-from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError
 
 from diptych.core.errors import StoreError
 from diptych.core.events import Signal
-from diptych.net.backoff import Backoff
 from diptych.ports import FeedItem, Gap, Notice
 from diptych.stores.encoding import (
     decode_notice,
@@ -65,6 +59,9 @@ class RunChannel:
             items = [Gap()]
         self.put_all(items)
 
+    def interrupt(self) -> None:
+        self.confirmed.clear()
+
     def put_all(self, items: list[FeedItem]) -> None:
         for put in tuple(self.callbacks):
             for item in items:
@@ -81,16 +78,29 @@ class RunChannel:
         return [Gap(), *records] if has_new_owner else records
 
 
+class _ControlChannel:
+    """The channel of signals and hand-overs; what is missed is found by other ways."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self.take = take
+
+    def confirm(self) -> None:
+        pass
+
+    def interrupt(self) -> None:
+        pass
+
+
 class RedisFeed(StoreClient):
     """Implements `ports.Feed`."""
 
     def __init__(self, settings: RedisSettings, connection: RedisConnection) -> None:
         super().__init__(settings, connection)
-        self._pubsub: PubSub | None = None  # while it is connected
+        self._subscriptions = connection.server.channels
         self._channels: dict[str, RunChannel] = {}  # by name
-        self._unconfirmed: Counter[str] = Counter()  # SUBSCRIBE commands without a reply yet
         self._unsubscribing: set[asyncio.Task[None]] = set()
-        self._control = f"{settings.prefix}:control"
+        self._control = _ControlChannel(self._take_control)
+        self._control_name = f"{settings.prefix}:control"
         self._signal_callbacks: list[SignalCallback] = []
         self._hand_over_callbacks: list[Callable[[str], None]] = []
         connection.on_new_epoch(self._report_gap)
@@ -111,7 +121,7 @@ class RedisFeed(StoreClient):
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_SECONDS):
                 if is_new:
-                    await self._send_subscribe(name)
+                    await self._subscriptions.add(name, channel)
                 await channel.confirmed.wait()
         except BaseException as error:
             self._unsubscribe(name, put)
@@ -126,44 +136,15 @@ class RedisFeed(StoreClient):
     def on_hand_over(self, callback: Callable[[str], None]) -> None:
         self._hand_over_callbacks.append(callback)
 
-    async def receive_forever(self) -> None:
-        """Receive messages; after a lost connection, reconnect and subscribe again."""
-        backoff = Backoff(initial=0.05, maximum=1.0)
-        while True:
-            client = await self._connection.client()
-            pubsub = client.pubsub()
-            try:
-                await pubsub.subscribe(self._control)
-                self._pubsub = pubsub
-                await self._send_subscribe(*self._channels)
-                backoff.reset()
-                while True:
-                    await self._receive(await pubsub.get_message(timeout=None))
-            except (RedisError, OSError):
-                self._connection.check_now()
-            except Exception:
-                _logger.exception("the feed's connection broke")
-            finally:
-                self._pubsub = None
-                self._unconfirmed.clear()
-                for channel in self._channels.values():
-                    channel.confirmed.clear()
-                await pubsub.aclose()  # type: ignore[no-untyped-call] # theirs
-            await asyncio.sleep(backoff.next_delay())
+    async def start_feed(self) -> None:
+        """Receive signals and hand-overs from now on."""
+        await self._subscriptions.add(self._control_name, self._control)
 
-    async def _receive(self, message: dict[str, object] | None) -> None:
-        match message:
-            case {"type": "message", "channel": bytes(name), "data": bytes(data)}:
-                if name.decode() == self._control:
-                    self._take_control(data)
-                elif channel := self._channels.get(name.decode()):
-                    channel.take(data)
-            case {"type": "subscribe", "channel": bytes(name)}:
-                self._unconfirmed[name.decode()] -= 1
-                channel = self._channels.get(name.decode())
-                # A pending confirmation means that it was unsubscribed and subscribed again.
-                if channel and self._unconfirmed[name.decode()] <= 0:
-                    channel.confirm()
+    async def close_feed(self) -> None:
+        """Receive nothing any more; others may see that this process has ended."""
+        await self._subscriptions.remove(self._control_name, self._control)
+        for name, channel in tuple(self._channels.items()):
+            await self._subscriptions.remove(name, channel)
 
     def _take_control(self, message: bytes) -> None:
         try:
@@ -182,25 +163,13 @@ class RedisFeed(StoreClient):
             for signal_received in tuple(self._signal_callbacks):
                 _deliver(signal_received, session_id, run_id, signal)
 
-    async def _send_subscribe(self, *names: str) -> None:
-        """Subscribe; if the connection is lost, the next one subscribes again."""
-        if self._pubsub and names:
-            self._unconfirmed.update(names)
-            with suppress(RedisError, OSError):
-                await self._pubsub.subscribe(*names)
-
-    async def _send_unsubscribe(self, name: str) -> None:
-        if self._pubsub and name not in self._channels:  # unless subscribed again by now
-            with suppress(RedisError, OSError):
-                await self._pubsub.unsubscribe(name)
-
     def _unsubscribe(self, name: str, put: ItemCallback) -> None:
         channel = self._channels.get(name)
         if channel and put in channel.callbacks:
             channel.callbacks.remove(put)
         if channel and not channel.callbacks:
             del self._channels[name]
-            task = asyncio.create_task(self._send_unsubscribe(name))
+            task = asyncio.create_task(self._subscriptions.remove(name, channel))
             self._unsubscribing.add(task)
             task.add_done_callback(self._unsubscribing.discard)
 

@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from diptych.core.errors import StoreError
 from diptych.ports import ValueProvider
-from diptych.stores.redis.connection import unreachable
+from diptych.stores.redis.server import unreachable
 from diptych.stores.redis.settings import read_url
 
 _KEYS_PER_SCAN = 1_000

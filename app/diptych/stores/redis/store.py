@@ -1,37 +1,38 @@
 """The store in Redis: one object that implements all store ports, and owns the connections."""
 
-import asyncio
 from collections.abc import Sequence
 
 from diptych.stores.redis.budgets import RedisLedger
-from diptych.stores.redis.connection import RedisConnection, cancel
+from diptych.stores.redis.connection import RedisConnection
 from diptych.stores.redis.event_log import RedisEventLog
 from diptych.stores.redis.feed import RedisFeed
 from diptych.stores.redis.leases import RedisLeases
+from diptych.stores.redis.server import RedisServer
 from diptych.stores.redis.settings import RedisSettings
 
 
 class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
     """Implements `EventLog`, `Sessions`, `SessionLeases` and `Feed` of `ports.stores`.
 
-    `ledger` implements `ports.budgets.Ledger`. Must be created inside an event loop.
+    `ledger` implements `ports.budgets.Ledger`. Stores may share a `server`. Must be created inside
+    an event loop.
     """
 
     name = "redis"
 
-    def __init__(self, settings: RedisSettings) -> None:
-        super().__init__(settings, RedisConnection(settings.url, settings.prefix))
+    def __init__(self, settings: RedisSettings, server: RedisServer | None = None) -> None:
+        server = server or RedisServer(settings.url)
+        super().__init__(settings, RedisConnection(server, settings.prefix))
         self.ledger = RedisLedger(self._connection)
         self.retention = settings.retention
-        self._receiving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connect. An unreachable store is not an error; see `unavailable_reason`."""
-        self._receiving = asyncio.create_task(self.receive_forever(), name="redis-feed")
+        await self.start_feed()
         await self._connection.start()
 
     async def aclose(self) -> None:
-        await cancel(self._receiving)
+        await self.close_feed()
         await self._connection.aclose()
 
     def unavailable_reason(self) -> str:
@@ -44,4 +45,4 @@ class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
 
     def notes(self) -> Sequence[str]:
         """Say where runs are kept, and name settings of the server that endanger them."""
-        return ["runs are kept in Redis, and outlive the process", *self._connection.notes]
+        return ["runs are kept in Redis, and outlive the process", *self._connection.server.notes]
