@@ -1,5 +1,6 @@
 """Several agents of one process behind the first port: OpenAI's clients, each agent's access."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,8 +11,9 @@ import openai
 import pytest
 import pytest_asyncio
 from langchain_openai import ChatOpenAI
+from mcp import Client, MCPError
 from openai import AsyncOpenAI
-from support.stack import Stage, agent, frames, stages, text_of
+from support.stack import Stage, agent, box, frames, stages, text_of, until
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.http.team_router import TeamMember, TeamRouter
@@ -137,6 +139,61 @@ async def test_a_delegation_through_the_door_reaches_the_agent_of_its_path(
         await caller.chat(session_id="s")
         results = [event["content"] for event in await caller.memory()]
     assert any("I am the writer." in str(content) for content in results), results
+
+
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+async def test_mcp_has_a_tool_for_each_agent(team: list[Stage], era: str) -> None:
+    async with Client(f"{team[0].url}/mcp", mode=era) as opened:
+        assert [tool.name for tool in (await opened.list_tools()).tools] == NAMES
+        for name, said in (("coordinator", "I coordinate."), ("writer", "I am the writer.")):
+            result: Any = await opened.call_tool(name, {"message": "hi"})
+            assert result.content[0].text == said
+        with pytest.raises(MCPError, match="no tool 'painter'"):
+            await opened.call_tool("painter", {"message": "hi"})
+    async with Client(f"{team[0].url}/agents/writer/mcp", mode=era) as opened:
+        assert [tool.name for tool in (await opened.list_tools()).tools] == ["ask"]
+
+
+async def test_a_call_is_cancelled_through_the_door() -> None:
+    slow = json.dumps({"tool": "box__wait_forever", "arguments": {}})
+    waiting = agent(slow, "{}", "Done.", name="writer", tools=(box(wait_forever),))
+    async with stages(agent("{}", "First.", name="first"), waiting) as (door, writer):
+        async with Client(f"{door.url}/mcp", mode="legacy") as opened:
+            asking = asyncio.create_task(opened.call_tool("writer", {"message": "hi"}))
+            await until(lambda: _statuses(writer, "running"))
+            asking.cancel()
+            await asyncio.wait([asking])
+            await until(lambda: _statuses(writer, "aborted"))
+
+
+async def wait_forever() -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
+async def _statuses(stage: Stage, status: str) -> bool:
+    runs = (await stage.http.get("/v1/runs")).json()["data"]
+    return [run["status"] for run in runs] == [status]
+
+
+async def test_a_tool_is_listed_for_those_who_may_ask_its_agent() -> None:
+    grants = {
+        "coordinator": [],
+        "researcher": [_grant("ci", Right.ASK)],
+        "writer": [_grant("ci", Right.READ)],
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with _door({"ci": lambda: "s3cret"}, grants) as http:
+        ci = {"Authorization": "Bearer s3cret", **accept}
+        listed = frames((await http.post("/mcp", json=body, headers=ci)).text.replace("\r\n", "\n"))
+        assert [tool["name"] for tool in listed[0].json["result"]["tools"]] == ["researcher"]
+        for name, status in (("coordinator", 403), ("writer", 403), ("researcher", 200)):
+            call = {"name": name, "arguments": {"message": "hi"}}
+            asked = {**body, "method": "tools/call", "params": call}
+            assert (await http.post("/mcp", json=asked, headers=ci)).status_code == status
+        refused = await http.post("/mcp", json=body, headers=accept)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, -32600)
 
 
 async def test_nothing_is_read_of_a_caller_whom_no_agent_accepts() -> None:

@@ -262,7 +262,7 @@ def rest_error(response: httpx.Response, status: int) -> Mapping[str, Any]:
 def error_of(response: httpx.Response, status: int) -> Mapping[str, Any]:
     """Check that a response is an error, in the form that its path speaks."""
     path = response.request.url.path
-    if path.rstrip("/") == "/a2a":
+    if path.rstrip("/") in ("/a2a", "/mcp"):
         return rpc_error(response, status)
     if path == "/a2a/rest" or path.startswith("/a2a/rest/"):
         return rest_error(response, status)

@@ -1,4 +1,4 @@
-"""The agent's public profile. Kept apart from the A2A card, whose SDK is heavy to import."""
+"""The agent's public profile. Apart from the A2A card and MCP, whose SDKs are heavy to import."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +7,10 @@ CARD_PATH = "/.well-known/agent-card.json"
 OLDER_CARD_PATHS = ("/.well-known/agent.json", "/a2a/v0.3/.well-known/agent-card.json")
 """Of the card for clients of A2A 0.3: a path that such clients know, and the usual one below a base
 URL of its own, for those that know no other."""
+
+MCP_PATH = "/mcp"
+MCP_TOOLS = "diptych.mcp_tools"
+"""Key of a scope: the tools that an agent lists for its whole team, one for each agent."""
 
 PREFIX = "diptych.prefix"
 """Key of a scope: the path below which `http.team_router` serves the agent; absent at its root."""

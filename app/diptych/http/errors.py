@@ -28,6 +28,7 @@ from diptych.core.errors import (
     StoreError,
     StoreFull,
 )
+from diptych.http.agent_profile import MCP_PATH
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.net.redaction import SECRETS
 
@@ -94,6 +95,7 @@ STATUS_OF_CODE = {
 _MODEL_FAILED = 502
 _RETRY_AFTER = {"store_away": "2", "not_answered": "2", "store_full": "10", "handed_over": "1"}
 _RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
+_RPC_PATHS = ("/a2a", "/a2a/", MCP_PATH)
 _METHODS = ("DELETE", "GET", "HEAD", "POST")
 _JSON = "application/json"
 _SERVER_ERRORS = range(500, 600)
@@ -174,7 +176,7 @@ def error_response(
     error = body["error"]
     reason = str(error["code"] or _title(status)).upper()
     media_type = _JSON
-    if path in ("/a2a", "/a2a/"):
+    if path in _RPC_PATHS:
         body = _rpc_error(status, error["message"], reason)
     elif is_rest_path(path):
         body = _rest_error(status, error["message"], reason)

@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 class LazyRoutes(BaseRoute):
     """Placeholder for the routes that `build` returns.
 
-    Matches `paths` and everything below `prefix`.
+    Matches `paths`, and everything below `prefix` if there is one.
     """
 
     def __init__(
-        self, paths: Collection[str], build: Callable[[], Sequence[BaseRoute]], *, prefix: str
+        self, paths: Collection[str], build: Callable[[], Sequence[BaseRoute]], *, prefix: str = ""
     ) -> None:
         self._paths = frozenset(paths)
         self._prefix = prefix
@@ -29,7 +29,7 @@ class LazyRoutes(BaseRoute):
         if scope["type"] != "http":
             return Match.NONE, {}
         path = scope["path"]
-        is_match = path in self._paths or path.startswith(self._prefix)
+        is_match = path in self._paths or (self._prefix and path.startswith(self._prefix))
         return (Match.FULL if is_match else Match.NONE), {}
 
     async def leads(self, scope: Scope) -> bool:

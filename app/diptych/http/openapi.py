@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from diptych.http.access_guard import OPEN_PATHS
-from diptych.http.agent_profile import CARD_PATH
+from diptych.http.agent_profile import CARD_PATH, MCP_PATH
 from diptych.http.errors import REST_PATH, is_rest_path
 
 ERRORS = {
@@ -106,8 +106,9 @@ _HEADERS = {
 }
 _DESCRIPTION = """
 
-Errors under `/v1/` have OpenAI's form (`Error`), those of `/a2a` JSON-RPC's, those under
-`/a2a/rest/` that of A2A's REST binding, and those of other paths are problem+json (`Problem`).
+Errors under `/v1/` have OpenAI's form (`Error`), those of `/a2a` and `/mcp` JSON-RPC's, those
+under `/a2a/rest/` that of A2A's REST binding, and those of other paths are problem+json
+(`Problem`).
 Every response has an `X-Request-Id`: the request's own, if it is 1 to 128 of the characters
 `A-Z a-z 0-9 _ . : / + = @ ~ -`, else one that was made.
 An agent on loopback answers a foreign `Host` with 421 and a foreign `Origin` with 403."""
@@ -178,7 +179,7 @@ def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
     for item in built["paths"].values():
         for operation in item.values():
             operation["summary"] = operation["summary"].capitalize()
-    built["paths"] |= _a2a_paths()
+    built["paths"] |= _a2a_paths() | {MCP_PATH: {"post": _MCP}}
     for path, item in built["paths"].items():
         for operation in item.values():
             is_open = path in OPEN_PATHS
@@ -255,7 +256,7 @@ def _statuses(path: str, operation: dict[str, Any], *, needs_credential: bool) -
 
 
 def _error(path: str, status: int) -> dict[str, Any]:
-    if path == "/a2a":
+    if path in ("/a2a", MCP_PATH):
         content = _json(_RPC)
     elif is_rest_path(path):
         content = _json(_REST_ERROR)
@@ -276,10 +277,10 @@ def _header_refs(*names: str) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-# A2A, whose routes are built at their first request; what its bodies hold is A2A's to say
+# A2A and MCP: their routes are built at the first request, and their bodies are theirs to say
 
 _A2A = {"type": "object", "description": "A2A."}
-_RPC = {"type": "object", "description": "JSON-RPC 2.0, as the A2A specification has it."}
+_RPC = {"type": "object", "description": "JSON-RPC 2.0."}
 _REST_ERROR = {
     "type": "object",
     "description": "`error` with `code`, `status`, `message` and `details`, as A2A has it.",
@@ -330,6 +331,22 @@ _METHODS = (  # path, HTTP method, operation, summary, description, whether even
         True,
     ),
 )
+
+
+_MCP = {
+    "summary": "Call a method of MCP",
+    "description": "The agent as an MCP server (streamable HTTP, 2026-07-28 and the versions from "
+    "2024-11-05 to 2025-11-25): a tool `ask` with a `message` and, optionally, a `session`.",
+    "operationId": "mcp",
+    "requestBody": {"required": True, "content": _json(_RPC)},
+    "responses": {
+        "200": {
+            "description": "The response, or the events of a stream that ends with it.",
+            "content": {**_json(_RPC), "text/event-stream": _EVENTS},
+        },
+        "202": {"description": "The notification is accepted."},
+    },
+}
 
 
 def _a2a_paths() -> dict[str, Any]:

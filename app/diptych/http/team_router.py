@@ -1,11 +1,12 @@
 """One address for all agents of a process, in front of their applications.
 
 `/agents/<name>/…` is each agent's whole API. At the root, chats and responses go to the agent that
-`model` names, stored runs to the agent that has them, `GET /v1/models` asks every agent, and all
-else goes to the first agent. Each application keeps its own guards, so access holds as at its own
-port.
+`model` names, stored runs to the agent that has them, `GET /v1/models` asks every agent, `/mcp` has
+a tool for each agent, and all else goes to the first agent. Each application keeps its own guards,
+so access holds as at its own port.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.access.grants import Right
 from diptych.core.errors import DiptychError, Overloaded, RunLost
-from diptych.http.agent_profile import PREFIX
+from diptych.http.agent_profile import MCP_PATH, MCP_TOOLS, PREFIX
 from diptych.http.chat import model_entry
 from diptych.http.errors import error_body, error_response
 from diptych.http.guards import MAX_BODY, RequestIds
@@ -29,6 +30,18 @@ AGENTS_PATH = "/agents/"
 _MODELS_PATH = "/v1/models"
 _ASKING_PATHS = frozenset({"/v1/chat/completions", "/v1/responses"})
 _OF_BODY = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
+_MCP_VERSION = "2026-07-28"
+_MCP_META = {
+    "io.modelcontextprotocol/protocolVersion": _MCP_VERSION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+_MCP_LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": _MCP_META}}
+_MCP_KEYS = (b"accept", b"content-length", b"last-event-id", b"mcp-", b"transfer-encoding")
+_MCP_HEADERS = [
+    (b"accept", b"application/json, text/event-stream"),
+    (b"mcp-method", b"tools/list"),
+    (b"mcp-protocol-version", _MCP_VERSION.encode()),
+]
 _RUN_PATHS = ("/v1/responses/", "/v1/runs/")
 
 
@@ -61,6 +74,8 @@ class TeamRouter:
             await self._member(path)(scope, receive, send)
         elif path in _ASKING_PATHS and method == "POST":
             await self._ask(scope, receive, send)
+        elif path == MCP_PATH and method == "POST":
+            await self._call_mcp(scope, receive, send)
         elif path == _MODELS_PATH and method == "GET":
             await self._list_models(scope, send)
         elif path.startswith(f"{_MODELS_PATH}/"):
@@ -112,13 +127,35 @@ class TeamRouter:
             app = await self._owner_of(previous)
         await app(scope, _replayed(received, receive), send)
 
+    async def _call_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the named agent answer a call, and the first that accepts the caller all else.
+
+        Every agent that accepts the caller hears of a cancelled request; one of them has its run.
+        """
+        accepting = {
+            name: member.app
+            for name, member in tuple(self._members.items())
+            if await _accepts(member, scope)
+        }
+        if not accepting:
+            await self._first(scope, receive, send)
+            return
+        received, body = await self._read(receive)
+        app = next(iter(accepting.values()))
+        match _fields_of(body):
+            case {"method": "tools/call", "params": {"name": str(name)}} if name in self._members:
+                app = self._members[name].app
+            case {"method": "tools/list"}:
+                listed = [await _tools_of(each, scope, name) for name, each in accepting.items()]
+                scope = {**scope, MCP_TOOLS: [tool for tools in listed for tool in tools]}
+            case {"method": "notifications/cancelled"}:
+                for other in list(accepting.values())[1:]:
+                    await _answer_of(other, scope, body)
+        await app(scope, _replayed(received, receive), send)
+
     async def _is_accepted(self, scope: Scope) -> bool:
         for member in tuple(self._members.values()):
-            if member.rights:
-                is_accepted = bool(await member.rights(scope))
-            else:
-                is_accepted = (await _models_of(member.app, scope)).is_ok
-            if is_accepted:
+            if await _accepts(member, scope):
                 return True
         return False
 
@@ -216,19 +253,45 @@ class _Answer(NamedTuple):
         return listed
 
 
+async def _accepts(member: TeamMember, scope: Scope) -> bool:
+    """Whether the caller has any right at an agent."""
+    if member.rights:
+        return bool(await member.rights(scope))
+    return (await _models_of(member.app, scope)).is_ok
+
+
 async def _models_of(app: ASGIApp, scope: Scope) -> _Answer:
     """Ask an application for its models, as the caller of this request."""
-    sent: list[Message] = []
     headers = [(name, value) for name, value in scope["headers"] if name not in _OF_BODY]
     path = {"path": _MODELS_PATH, "raw_path": _MODELS_PATH.encode(), "query_string": b""}
+    return await _answer_of(app, {**scope, **path, "method": "GET", "headers": headers})
+
+
+async def _tools_of(app: ASGIApp, scope: Scope, name: str) -> list[dict[str, Any]]:
+    """Ask an application for its MCP tool, as the caller of this request, and call it `name`."""
+    kept = [(key, value) for key, value in scope["headers"] if not key.startswith(_MCP_KEYS)]
+    body = orjson.dumps(_MCP_LIST)
+    headers = [*kept, *_MCP_HEADERS, (b"content-length", str(len(body)).encode())]
+    answer = await _answer_of(app, {**scope, "headers": headers}, body)
+    result = orjson.loads(answer.body).get("result", {})  # none if it is overloaded
+    return [{**tool, "name": name} for tool in result.get("tools", ())]
+
+
+async def _answer_of(app: ASGIApp, scope: Scope, body: bytes = b"") -> _Answer:
+    """Return an application's whole answer to a request."""
+    sent: list[Message] = []
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        if pending:
+            return pending.pop()
+        await asyncio.Event().wait()  # the caller is still there
+        raise AssertionError
 
     async def keep(message: Message) -> None:
         sent.append(message)
 
-    await app({**scope, **path, "method": "GET", "headers": headers}, receive, keep)
+    await app(scope, receive, keep)
     return _Answer(sent[0], b"".join(message.get("body", b"") for message in sent[1:]))
 
 

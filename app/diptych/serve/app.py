@@ -16,9 +16,10 @@ from starlette.types import ASGIApp
 from diptych.access.limits import Limits, RunLimiter
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.core.catalog import Catalog
+from diptych.core.messages import JSONObject
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent import agent_routes
-from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
+from diptych.http.agent_profile import CARD_PATH, MCP_PATH, OLDER_CARD_PATHS, AgentProfile
 from diptych.http.approvals import approval_routes
 from diptych.http.chat import chat_routes
 from diptych.http.errors import REST_PATH, add_error_handlers
@@ -64,6 +65,7 @@ class AppDependencies:
     budgets: AgentBudgets | None = None  # None: nothing is counted
     catalog: Callable[[], Catalog] = Catalog
     triggers: tuple[TriggerConfig, ...] = ()
+    output_schema: JSONObject | None = None
 
 
 class AgentApp(FastAPI):
@@ -121,6 +123,8 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
             A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile), prefix=f"{REST_PATH}/"
         )
     )
+    mcp = partial(_mcp_routes, runs, dependencies.profile, dependencies.output_schema)
+    app.router.routes.append(LazyRoutes([MCP_PATH], mcp))
     app.router.routes.extend(page_routes(dependencies.profile))
     add_error_handlers(app)
     app.add_middleware(BodyGuard, memory_budget=dependencies.memory_budget)
@@ -148,3 +152,11 @@ def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]
     from diptych.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
     return a2a_routes(runs, profile)
+
+
+def _mcp_routes(
+    runs: GuardedRuns, profile: AgentProfile, output_schema: JSONObject | None
+) -> Sequence[BaseRoute]:
+    from diptych.http.mcp import mcp_routes  # noqa: PLC0415 - see `LazyRoutes`
+
+    return mcp_routes(runs, profile, output_schema)

@@ -18,6 +18,7 @@ ROUTES = [
     "/a2a",
     "/a2a/rest/message:send",
     "/a2a/rest/message:stream",
+    "/mcp",
     "/v1/runs/run-1/cancel",
     "/memory/events",
 ]
@@ -69,6 +70,7 @@ a2a_params = st.fixed_dictionaries(
 METHODS = [
     *("SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"),
     *("message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe"),
+    *("initialize", "tools/list", "tools/call", "notifications/cancelled"),
 ]
 bodies = st.fixed_dictionaries(
     {},
@@ -108,7 +110,9 @@ async def post_everywhere(content: bytes) -> None:
             headers = {"Content-Type": "application/json", "A2A-Version": version}
             response = await helper.http.post(route, content=content, headers=headers)
             assert response.status_code < 500, response.text
-            if response.status_code >= 400:
+            if response.status_code >= 400 and route == "/mcp":
+                assert response.json()["error"]["message"]
+            elif response.status_code >= 400:
                 error_of(response, response.status_code)
             elif response.headers["content-type"] == "application/json":
                 response.json()

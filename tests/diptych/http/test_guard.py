@@ -8,6 +8,7 @@ PATHS = [
     ("GET", "/memory/events"),
     ("POST", "/a2a"),
     ("POST", "/a2a/rest/message:send"),
+    ("POST", "/mcp"),
     ("GET", "/metrics"),
     ("GET", "/nothing"),
 ]
