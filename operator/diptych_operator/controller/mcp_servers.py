@@ -80,7 +80,11 @@ class McpServerReconciler:
         return min(filter(None, (again, outcome.retry_after)), default=None)
 
     async def _make_children(self, server: McpServer, users: tuple[Agent, ...]) -> None:
-        peers = [pods_of(agent.namespace, agent.selector_labels) for agent in users]
+        peers = [
+            pods_of(agent.namespace, labels)
+            for agent in users
+            for labels in self._cache.pod_selectors(agent)
+        ]
         try:
             children = server_children(server, peers, self._platform)
         except ManifestError as error:
