@@ -67,11 +67,13 @@ ALL_OF_IT = "list watch create patch delete"
 REDIS = ("redis.enabled=true",)
 RIGHTS = {
     "agents.diptych.dev": "list watch",
+    "agentpools.diptych.dev": "list watch",
     "agents/status.diptych.dev": "patch",
     "modelapis.diptych.dev": "list watch",
     "modelapis/status.diptych.dev": "patch",
     "mcpservers.diptych.dev": "list watch",
     "mcpservers/status.diptych.dev": "patch",
+    "agentpools/status.diptych.dev": "patch",
     "deployments.apps": ALL_OF_IT,
     "services": ALL_OF_IT,
     "serviceaccounts": ALL_OF_IT,

@@ -101,7 +101,7 @@ SETTINGS = AccessSettings(
 
 
 def access(one: Any) -> str:
-    return access_text(one, [("team", "asker"), ("legal", "lawyer")], ISSUER, SETTINGS)
+    return access_text(one, {("team", "asker"): (), ("legal", "lawyer"): ()}, ISSUER, SETTINGS)
 
 
 def _pod(one: Any, observed_state: Any) -> Object:

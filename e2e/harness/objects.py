@@ -26,6 +26,12 @@ def agent(name: str, script: Sequence[Entry] | None, **spec: Any) -> dict[str, A
     }
 
 
+def agent_pool(name: str, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name}
+    head = {"apiVersion": "diptych.dev/v1alpha1", "kind": "AgentPool", "metadata": metadata}
+    return {**head, "spec": spec}
+
+
 def call(tool: str, **arguments: Any) -> str:
     return json.dumps({"tool": tool, "arguments": arguments})
 

@@ -9,6 +9,7 @@ from diptych.manifest.documents import dotted_path
 from diptych.manifest.pod_spec import pod_spec_mistakes
 from diptych_operator.resources.kinds import (
     AGENT,
+    AGENT_POOL,
     CONFIG_MAP,
     CRON_JOB,
     DEPLOYMENT,
@@ -35,6 +36,7 @@ from diptych_operator.resources.kinds import (
 KINDS = (
     *(
         AGENT,
+        AGENT_POOL,
         MCP_SERVER,
         MODEL_API,
         DEPLOYMENT,

@@ -12,13 +12,24 @@ from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.mcp_servers import McpServerReconciler
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.model_apis import ModelApiReconciler
+from diptych_operator.controller.pool_handover import PoolHandover
+from diptych_operator.controller.pool_places import PoolPlaces
+from diptych_operator.controller.pool_reconciler import PoolReconciler
+from diptych_operator.controller.readiness_poll import StatusTokens
 from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.children import Platform
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import ApiError
-from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, MCP_SERVER, MODEL_API, ObjectKey
+from diptych_operator.resources.kinds import (
+    AGENT,
+    AGENT_POOL,
+    CONFIG_MAP,
+    MCP_SERVER,
+    MODEL_API,
+    ObjectKey,
+)
 from diptych_operator.watch.resync import Resync
 
 NAME = ("team", "coordinator")
@@ -58,6 +69,7 @@ class Harness:
         client, cache = self.client, self.cache
         self.clock = Clock()
         self.issuer = ClusterIssuer(client, cache, self.queue)
+        self.handover = PoolHandover(cache, self.queue, StatusTokens(client, None))
         self.reconciler = Reconciler(
             client,
             cache,
@@ -66,6 +78,17 @@ class Harness:
             self.issuer,
             self.platform,
             Metrics(),
+            PoolPlaces(cache, self.queue, self.handover, self.platform),
+            lambda: self.clock.now,
+        )
+        pools = PoolReconciler(
+            client,
+            cache,
+            self.queue,
+            self.claims,
+            self.issuer,
+            self.platform,
+            self.handover,
             lambda: self.clock.now,
         )
         self.servers = McpServerReconciler(
@@ -84,6 +107,7 @@ class Harness:
             AGENT: self.reconciler.reconcile,
             MODEL_API: self.apis.reconcile,
             MCP_SERVER: self.servers.reconcile,
+            AGENT_POOL: pools.reconcile,
         }
 
     async def observe(self):

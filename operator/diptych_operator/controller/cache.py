@@ -21,8 +21,10 @@ from diptych_operator.desired.expose import exposed_at_host
 from diptych_operator.desired.model_api import proxy_config_map_name
 from diptych_operator.desired.references import (
     ForeignRef,
+    Hosting,
     ObservedState,
     Permission,
+    Place,
     Unresolved,
     address,
     may_delegate,
@@ -31,8 +33,10 @@ from diptych_operator.desired.references import (
 )
 from diptych_operator.desired.tool_servers import with_tool_servers
 from diptych_operator.resources.agent import Agent, bad_conditions, ready_status
+from diptych_operator.resources.agent_pool import FIRST_PORT, AgentPool, pool_of_service
 from diptych_operator.resources.kinds import (
     AGENT,
+    AGENT_POOL,
     CHILD_KINDS,
     CONFIG_MAP,
     CRON_JOB,
@@ -51,6 +55,7 @@ from diptych_operator.resources.kinds import (
     ObjectKey,
     namespaced_name_of,
 )
+from diptych_operator.resources.labels import selector_labels
 from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import Owner, is_owned_by
@@ -187,11 +192,78 @@ class ObjectCache:
         ]
         return {owner for content in absent for owner in self.remove(kind, content)}
 
-    def callers(self, agent: Agent) -> tuple[NamespacedName, ...]:
-        """Return the names of Agents that delegate to an Agent and are allowed to."""
+    def callers(self, agent: Agent) -> dict[NamespacedName, list[NamespacedName]]:
+        """Return the Agents that delegate to an Agent and are allowed to, each with its `pools`."""
         referrers = _names(self._referrers.of(agent.key), AGENT)
         callers = filter(None, map(self.agent, referrers))
-        return tuple(caller.namespaced_name for caller in callers if self._may_call(caller, agent))
+        return {
+            caller.namespaced_name: self.pools(caller)
+            for caller in callers
+            if self._may_call(caller, agent)
+        }
+
+    def references(self, key: ObjectKey) -> set[ObjectKey]:
+        """Return the owners that an owner refers to."""
+        return {one for one in self._referrers.references_of(key) if self._is_there(one)}
+
+    def referrers(self, key: ObjectKey) -> set[ObjectKey]:
+        """Return the owners that refer to an object."""
+        return {one for one in self._referrers.of(key) if self._is_there(one)}
+
+    def pool(self, name: NamespacedName) -> AgentPool | None:
+        content = self._objects[AGENT_POOL].get(name)
+        return AgentPool.read(content) if content else None
+
+    def pools(self, agent: Agent) -> list[NamespacedName]:
+        """Name the accounts of the pools in which an Agent runs: the one that it chose, and the one
+        at which its Service still points.
+        """
+        return [(agent.namespace, name + AgentPool.suffixes[0]) for name in self._pool_names(agent)]
+
+    def pod_selectors(self, agent: Agent) -> list[dict[str, str]]:
+        """Return the labels of the pods in which an Agent runs: its own, and those of its pools."""
+        own = [agent.selector_labels] if self.has_own_pods(agent) else []
+        return own + [selector_labels(n, AgentPool.app) for n in self._pool_names(agent)]
+
+    def has_own_pods(self, owner: Owner) -> bool:
+        """Whether an owner has pods of its own, or shall have some."""
+        in_pool = isinstance(owner, Agent) and owner.pool is not None
+        return not in_pool or self.deployment(owner) is not None
+
+    def agents_of(self, pool: AgentPool) -> Iterator[Agent]:
+        """Return the Agents that chose a pool, and those whose Services still point at it."""
+        chosen = set(_names(self._referrers.of(pool.key), AGENT))
+        known = {(pool.namespace, name) for name in pool.status.get("ports") or ()}
+        for name in sorted(chosen | known):
+            agent = self.agent(name)
+            if agent and not agent.is_terminating and pool.name in self._pool_names(agent):
+                yield agent
+
+    def _pool_names(self, agent: Agent) -> list[str]:
+        pointed_at = pool_of_service(self.find(SERVICE, agent.namespaced_name))
+        return sorted({name for name in (agent.pool, pointed_at) if name})
+
+    def _places(self, name: NamespacedName) -> list[Place]:
+        """Return where the pods of an Agent listen, as far as its ports are known."""
+        agent = self.agent(name)
+        if agent is None:
+            return [Place(name[0], selector_labels(name[1]))]
+        has_own = self.has_own_pods(agent)
+        places = [Place(agent.namespace, agent.selector_labels)] if has_own else []
+        for pool in self._pool_names(agent):
+            if port := self._pooled_port(agent, pool):
+                labels = selector_labels(pool, AgentPool.app)
+                places.append(Place(agent.namespace, labels, port))
+        return places
+
+    def _pooled_port(self, agent: Agent, name: str) -> int | None:
+        pool = self.pool((agent.namespace, name))
+        number = (pool.status.get("ports") or {}).get(agent.name) if pool else None
+        return None if number is None else FIRST_PORT + number
+
+    def _hosting(self, agent: Agent) -> Hosting | None:
+        pool = self.pool((agent.namespace, agent.pool)) if agent.pool else None
+        return Hosting(pool, self._pooled_port(agent, pool.name)) if pool else None
 
     def find(self, kind: Kind, name: NamespacedName) -> Object | None:
         return self._objects[kind].get(name)
@@ -231,14 +303,6 @@ class ObjectCache:
 
     def pods(self, owner: ObjectKey) -> tuple[Object, ...]:
         return tuple(self._labelled.get((POD, owner), {}).values())
-
-    def pod_selectors(self, agent: Agent) -> list[dict[str, str]]:
-        """Return the labels of the pods in which an Agent runs."""
-        return [agent.selector_labels]
-
-    def pools(self, agent: Agent) -> list[NamespacedName]:  # noqa: ARG002 - no pools yet
-        """Name the ServiceAccounts, besides its own, as which an Agent may call."""
-        return []
 
     def config_maps(self, owner: Owner) -> tuple[Object, ...]:
         """Return the live ConfigMaps that an owner has."""
@@ -308,6 +372,9 @@ class ObjectCache:
             callers=self.callers(agent),
             pods=self.pods(agent.key),
             exposed_at_host=exposed_at_host(agent, self._objects[AGENT].values()),
+            service=self.find(SERVICE, agent.namespaced_name),
+            hosting=self._hosting(agent),
+            places={name: self._places(name) for name in (agent.namespaced_name, *agents)},
         )
 
     def users(self, server: McpServer) -> tuple[Agent, ...]:

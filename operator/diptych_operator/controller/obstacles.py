@@ -10,6 +10,7 @@ from diptych_operator.status.condition import (
     FORMER_OWNER,
     KIND_MISSING,
     MENDED_ELSEWHERE,
+    MOVES_TO_POOL,
     Problem,
 )
 
@@ -68,6 +69,12 @@ def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | N
     if rejection and rejection.reason not in MENDED_ELSEWHERE:
         return RETRY_SECONDS
     return BLOCKED_SECONDS if rejection or blocker else None
+
+
+def moves_to_pool(pool: str | None) -> Blocked:
+    """Return the problem for an Agent whose own pods serve until its pool does."""
+    message = f"Its own pods serve it until every pod of AgentPool {pool} does."
+    return Blocked(Problem(MOVES_TO_POOL, message))
 
 
 def issuer_unknown(why: str) -> Blocked:

@@ -125,6 +125,8 @@ class ReadinessPoll:
                 await asyncio.sleep(PERIOD)
 
     async def _poll(self, owner: Owner, session: aiohttp.ClientSession) -> None:
+        if not self._cache.has_own_pods(owner):
+            return  # its pool's pods tell of it: `pool_handover`
         key, revision = owner.key, self._revision(owner)
         answers = await self._ask_pods(owner, session)
         if self._cache.owner(key) is None:
@@ -141,7 +143,7 @@ class ReadinessPoll:
             cache.answers[key] = answers
             return has_changed
         known, missing = cache.missing_dependencies, _missing(answers)
-        ends = {**cache.scheduled_ends.get(key, {}), **_scheduled_ends(answers)}
+        ends = {**cache.scheduled_ends.get(key, {}), **scheduled_ends(answers)}
         has_changed = key not in known or (missing, revision, ends) != (
             *(known[key], cache.asked.get(key)),
             cache.scheduled_ends.get(key, {}),
@@ -207,11 +209,11 @@ def _missing(answers: Mapping[str, Object]) -> tuple[MissingDependency, ...] | N
             found[pod] = [MissingDependency("pod", pod, refused)]
             continue
         with contextlib.suppress(AttributeError, KeyError, TypeError):  # of some other server
-            found[pod] = list(_missing_dependencies(answer["missing"]))
-    return _merged(found) if found else None
+            found[pod] = list(missing_dependencies(answer["missing"]))
+    return merged(found) if found else None
 
 
-def _scheduled_ends(answers: Mapping[str, Object]) -> dict[str, Object]:
+def scheduled_ends(answers: Mapping[str, Object]) -> dict[str, Object]:
     """Return the last end of each schedule's runs that any pod knows, by the CronJob's name."""
     found = [
         {field: _text(one[field]) for field in ("schedule", "run_id", "end", "ended_at")}
@@ -221,7 +223,7 @@ def _scheduled_ends(answers: Mapping[str, Object]) -> dict[str, Object]:
     return {one["schedule"]: one for one in sorted(found, key=lambda one: one["ended_at"])}
 
 
-def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[MissingDependency, ...]:
+def merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[MissingDependency, ...]:
     """Merge missing dependencies; one that only some pods miss names these pods."""
     pods: dict[MissingDependency, list[str]] = {}
     for pod, missing in answers.items():
@@ -280,7 +282,8 @@ def _refusal(headers: Mapping[str, str]) -> str:
     return f"{text}. Its clock is {minutes} min {where} the operator's: compare its node's clock"
 
 
-def _missing_dependencies(entries: Iterable[Object]) -> Iterator[MissingDependency]:
+def missing_dependencies(entries: Iterable[Object]) -> Iterator[MissingDependency]:
+    """Read what a pod says of its missing dependencies."""
     for entry in entries:
         yield MissingDependency(_text(entry["kind"]), _text(entry["name"]), _text(entry["reason"]))
 

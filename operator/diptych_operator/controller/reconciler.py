@@ -24,12 +24,19 @@ from diptych_operator.controller.obstacles import (
     Rejected,
     as_refusal,
     issuer_unknown,
+    moves_to_pool,
 )
+from diptych_operator.controller.pool_places import PoolPlaces
 from diptych_operator.controller.purge_jobs import PurgeJobs
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
-from diptych_operator.desired.access import ACCESS_KEY, access_config_map_name, access_text
+from diptych_operator.desired.access import (
+    ACCESS_KEY,
+    access_config_map_name,
+    access_content,
+    access_text,
+)
 from diptych_operator.desired.agent_model import UnresolvedModel, proxied_apis, with_model
 from diptych_operator.desired.children import (
     Children,
@@ -38,6 +45,7 @@ from diptych_operator.desired.children import (
     desired_children,
 )
 from diptych_operator.desired.model_api import lists_user, proxy_config_map_name
+from diptych_operator.desired.pool_documents import hosted
 from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.rollout import mounted_config_maps
 from diptych_operator.desired.tool_servers import with_tool_servers
@@ -48,6 +56,8 @@ from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     JOB,
+    MCP_SERVER,
+    MODEL_API,
     RETRIED,
     NamespacedName,
     Object,
@@ -73,6 +83,7 @@ class Reconciler:
         issuer: ClusterIssuer,
         platform: Platform,
         metrics: Metrics,
+        pools: PoolPlaces,
         now: Callable[[], str],
     ) -> None:
         """`now` returns the time as the API writes it, in whole seconds."""
@@ -82,6 +93,7 @@ class Reconciler:
         self._claims = claims
         self._issuer = issuer
         self._platform = platform
+        self._pools = pools
         answers = Answers(cache, queue)
         self._status_writer = StatusWriter(client, cache, answers, now)
         self._throttle = RolloutThrottle(cache, queue, platform.pods.rollout, metrics)
@@ -90,6 +102,8 @@ class Reconciler:
         self._purge_jobs = PurgeJobs(client, cache, answers)
         self._attempts = Attempts()
         self._nudged: dict[NamespacedName, float] = {}
+        self._selectors: dict[ObjectKey, list[dict[str, str]]] = {}
+        """The labels of each Agent's pods, as they were at its last reconcile."""
 
     async def reconcile(self, name: NamespacedName) -> float | None:
         """Reconcile an Agent; return the seconds after which to reconcile it again, or None.
@@ -113,17 +127,24 @@ class Reconciler:
         if self._issuer.current is None and not agent.is_open:
             await self._issuer.refresh()
         foreign = await self._foreign_servers.refresh(agent)
+        if agent.pool:
+            agent = hosted(agent, self._cache.pool((agent.namespace, agent.pool)))
         observed = replace(self._cache.observe_and_track(agent), issuer=self._issuer.current)
-        unresolved = unresolved_references(agent, observed, self._platform.network.domain)
+        unresolved = partial(unresolved_references, agent)
         agent = with_model(with_tool_servers(agent, observed), observed)
+        digest = ""
+        if observed.hosting:
+            digest, hosting = self._pools.place(agent, observed, observed.hosting)
+            observed = replace(observed, hosting=hosting)
         self._queue_outdated_peers(agent)
         self._queue_outdated_proxies(agent, observed)
+        self._queue_servers(agent)
         outcome = await self._attempts.outcome(agent, self._make_children(agent, observed))
         missing = self._cache.missing_dependencies
         inputs = StatusInputs(
             rejection=outcome.rejection,
             blocker=outcome.blocker,
-            unresolved=unresolved,
+            unresolved=unresolved(observed, self._platform.network.domain),
             deployment=self._cache.deployment(agent),
             pods=self._cache.pods(agent.key),
             missing_dependencies=missing.get(agent.key),
@@ -134,6 +155,8 @@ class Reconciler:
             cron_jobs=self._cache.cron_jobs(agent),
             scheduled_ends=self._cache.scheduled_ends.get(agent.key, {}),
         )
+        if observed.hosting and (inputs.deployment is None or observed.hosting.is_served):
+            inputs = self._pools.status_inputs(agent, observed, digest, inputs)
         again = await self._status_writer.write(agent, partial(agent_status, agent, inputs))
         if outcome.failure:
             raise outcome.failure
@@ -190,9 +213,13 @@ class Reconciler:
             obstacle = await self._applier.apply_all(agent, children.to_apply, live, waits)
         finally:
             self._throttle.end(agent.namespaced_name)
-        await self._applier.delete_surplus(agent, children.to_apply, children.obsolete)
+        kept = [one for _, one in self._cache.children(agent)] if children.keeps_others else []
+        desired = [*children.to_apply, *kept]
+        await self._applier.delete_surplus(agent, desired, children.obsolete)
         if obstacle:
             raise obstacle
+        if children.keeps_others and observed.deployment:
+            raise moves_to_pool(agent.pool)
 
     def _waits(self, agent: Agent, child: Object, live: Object | None) -> Blocked | None:
         """Return the obstacle of a Deployment whose rollout must wait."""
@@ -207,9 +234,15 @@ class Reconciler:
             peer, issuer = self._cache.agent(name), self._issuer.current
             if peer is None or issuer is None or peer.is_open:
                 continue
-            live = self._cache.find(CONFIG_MAP, (peer.namespace, access_config_map_name(peer)))
-            text = access_text(peer, self._cache.callers(peer), issuer, self._platform.access)
-            if live and (live.get("data") or {}).get(ACCESS_KEY) != text:
+            callers = self._cache.callers(peer)
+            if peer.pool:
+                content = access_content(peer, callers, issuer, self._platform.access)
+                is_outdated = self._pools.has_other_access(peer, content)
+            else:
+                live = self._cache.find(CONFIG_MAP, (peer.namespace, access_config_map_name(peer)))
+                text = access_text(peer, callers, issuer, self._platform.access)
+                is_outdated = live is not None and (live.get("data") or {}).get(ACCESS_KEY) != text
+            if is_outdated:
                 self._queue.add(peer.key)
 
     def _queue_outdated_proxies(self, agent: Agent, observed: ObservedState) -> None:
@@ -223,6 +256,15 @@ class Reconciler:
             if live and not lists_user((live.get("data") or {}), agent):
                 self._queue.add(api.key)
 
+    def _queue_servers(self, agent: Agent) -> None:
+        """Queue the ModelAPIs and MCPServers that let an Agent's pods in, if it has other pods."""
+        selectors = self._cache.pod_selectors(agent)
+        if self._selectors.get(agent.key) != selectors:
+            self._selectors[agent.key] = selectors
+            for key in self._cache.references(agent.key):
+                if key.kind in {MODEL_API, MCP_SERVER}:
+                    self._queue.add(key)
+
     def _forget(self, name: NamespacedName) -> None:
         key = ObjectKey(AGENT, *name)
         for referred in self._cache.forget(key):
@@ -231,4 +273,5 @@ class Reconciler:
         self._status_writer.forget(key)
         self._throttle.forget(name)
         self._attempts.forget(key)
+        self._selectors.pop(key, None)
         self._nudged.pop(name, None)

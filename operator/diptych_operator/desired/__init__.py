@@ -2,6 +2,8 @@
 
 children           all objects of an Agent
 child              what the objects of all owners have in common
+pool               the objects of an AgentPool
+pool_documents     the documents by which its pods know their Agents
 deployment         its Deployment and pod template
 network_policy     its NetworkPolicy's rules
 expose             its HTTPRoute or Ingress

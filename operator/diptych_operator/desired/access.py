@@ -7,9 +7,10 @@ that a new key of the cluster or a new caller restarts no pod. It holds nothing 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from diptych_operator.resources.agent import Agent, PeerRef
+from diptych_operator.resources.agent_pool import AgentPool
 from diptych_operator.resources.kinds import NamespacedName, Object, schedules_name
 
 ACCESS_FILE = "access/platform.json"
@@ -18,6 +19,10 @@ ACCESS_KEY = "platform.json"
 """Its key in the ConfigMap."""
 
 TOKEN_SECONDS = 3600  # the kubelet renews a token when four fifths of that are over
+
+
+Callers: TypeAlias = Mapping[NamespacedName, Sequence[NamespacedName]]
+"""The accounts of the pools in which each caller runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,18 @@ def access_config_map_name(agent: Agent) -> str:
 
 
 def access_text(
-    agent: Agent, callers: Sequence[NamespacedName], issuer: TokenIssuer, settings: AccessSettings
+    agent: Agent, callers: Callers, issuer: TokenIssuer, settings: AccessSettings
 ) -> str:
-    """Write the access file. `callers` are the Agents that delegate to this one and may.
+    """Write the access file, as `access_content` returns it."""
+    return json.dumps(access_content(agent, callers, issuer, settings), indent=1)
+
+
+def access_content(
+    agent: Agent, callers: Callers, issuer: TokenIssuer, settings: AccessSettings
+) -> Object:
+    """Return the access file. `callers` are the Agents that delegate to this one and may.
+
+    One in a pool proves itself by the pool's account, and names itself.
 
     The Agent's own ServiceAccount may ask: who may create a token of it is Kubernetes' RBAC, and
     `diptych` asks with one.
@@ -59,17 +73,34 @@ def access_text(
     own_grants = [_grant(agent.namespaced_name, "ask")]
     if agent.schedules:
         own_grants.append(_grant((agent.namespace, schedules_name(agent.name)), "ask"))
-    content = {
+    pooled = [
+        {"name": "/".join(name), "pool": "/".join(pool)}
+        for name in sorted(callers)
+        for pool in callers[name]
+    ]
+    return {
         "issuers": [cluster_issuer(issuer, agent.audience), *settings.issuers],
         "grants": [*own_grants, *operator_grants(settings), *settings.grants],
-        "agents": sorted("/".join(caller) for caller in callers),
+        "agents": [*sorted("/".join(name) for name in callers), *pooled],
+    }
+
+
+def pool_access_text(pool: AgentPool, issuer: TokenIssuer, settings: AccessSettings) -> str:
+    """Write the access file of a pool's door, at which the grants of the agent that is asked count.
+
+    The operator alone manages its agents.
+    """
+    content = {
+        "issuers": [cluster_issuer(issuer, pool.audience), *settings.issuers],
+        "grants": operator_grants(settings),
+        "agents": [],
     }
     return json.dumps(content, indent=1)
 
 
 def cluster_issuer(issuer: TokenIssuer, audience: str) -> Object:
     """Return the cluster's issuer in an access file, for tokens with an audience."""
-    keys = {"keys": issuer.keys}
+    keys = {"keys": list(issuer.keys)}
     return {"url": issuer.url, "audience": audience, "jwks": keys, "isCluster": True}
 
 

@@ -27,7 +27,7 @@ from diptych_operator.desired.strategic_merge import strategic_merge
 from diptych_operator.resources.agent import Agent, KeyRef, PeerRef
 from diptych_operator.resources.kinds import METRICS_PORT, PORT, NamespacedName, Object
 from diptych_operator.resources.model_api import ModelApi
-from diptych_operator.resources.owner import ManifestError
+from diptych_operator.resources.owner import ManifestError, Owner
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -94,6 +94,7 @@ RESTRICTED_CONTAINER: Final[Mapping[str, Any]] = {
 PRE_STOP_SECONDS = 5  # until every node's proxy stops sending requests to a terminating pod
 MIN_READY_SECONDS = 2  # until every node's proxy sends requests to a ready pod
 RUN_SECONDS = 60  # for a terminating pod's runs to end, before it hands them over
+PRE_STOP: Final[Mapping[str, Any]] = {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}}
 GRACE_SECONDS = PRE_STOP_SECONDS + RUN_SECONDS + 20  # 20 s for the hand-over
 _IDLE_MIB = 112  # of an agent, idle or with a few runs (docs/performance.md, "What a pod needs")
 _STDIO_MIB = 64  # of a small stdio server in Python, beside its agent
@@ -142,20 +143,28 @@ def deployment_spec(
 
     `peers` are the Agents that this one may delegate to: its pods get a token for each.
     """
+    template = pod_template(agent, config_map, defaults, peers)
+    return rolling_deployment(agent, agent.replicas, template, defaults.rollout)
+
+
+def rolling_deployment(
+    owner: Owner, replicas: int, template: Object, rollout: RolloutSettings
+) -> dict[str, Any]:
+    """Return the spec of a Deployment that replaces its pods one after another."""
     return {
-        "replicas": agent.replicas,
+        "replicas": replicas,
         "minReadySeconds": MIN_READY_SECONDS,
         "revisionHistoryLimit": 3,
         "progressDeadlineSeconds": 600,
-        "selector": {"matchLabels": agent.selector_labels},
+        "selector": {"matchLabels": owner.selector_labels},
         "strategy": {
             "type": "RollingUpdate",
             "rollingUpdate": {
-                "maxSurge": defaults.rollout.max_surge,
-                "maxUnavailable": defaults.rollout.max_unavailable,
+                "maxSurge": rollout.max_surge,
+                "maxUnavailable": rollout.max_unavailable,
             },
         },
-        "template": pod_template(agent, config_map, defaults, peers),
+        "template": template,
     }
 
 
@@ -259,7 +268,7 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
         "startupProbe": probe("/health", periodSeconds=1, failureThreshold=60),
         "livenessProbe": probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
         "readinessProbe": probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "lifecycle": PRE_STOP,
         **RESTRICTED_CONTAINER,
         "volumeMounts": [
             {"name": VOLUME, "mountPath": FOLDER, "readOnly": True},

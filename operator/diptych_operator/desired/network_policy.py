@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from diptych_operator.desired.references import (
     Address,
     ObservedState,
+    Place,
     address,
     is_external_name,
     may_delegate,
@@ -26,8 +27,8 @@ from diptych_operator.resources.labels import (
     AGENT_POD_LABELS,
     NAMESPACE_NAME,
     OPERATOR_POD_LABELS,
+    POOL_POD_LABELS,
     schedule_pod_labels,
-    selector_labels,
 )
 from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.resources.model_api import ModelApi
@@ -109,19 +110,43 @@ def ingress_rules(
     agent: Agent, network: NetworkSettings, sources: Sequence[Mapping[str, Any]] = ()
 ) -> list[Rule]:
     """Return the ingress rules: the Agent's namespace, peers, the operator, gateways."""
-    rules = [{"from": [{"podSelector": {}}], "ports": [_tcp(PORT)]}]
-    if (namespaces := _delegating_namespaces(agent)) is not None:
-        agents = {"namespaceSelector": namespaces, "podSelector": {"matchLabels": AGENT_POD_LABELS}}
-        rules.append({"from": [agents], "ports": [_tcp(PORT)]})
+    extra = _extra_rules(agent, "extraIngress")
+    return _unique([*serving_rules(agent, network, sources), *metrics_rules(network), *extra])
+
+
+def pooled_ingress_rules(
+    agent: Agent, network: NetworkSettings, sources: Sequence[Mapping[str, Any]], port: int
+) -> list[Rule]:
+    """Return the ingress rules of an Agent in a pool: at its port alone, and not for metrics."""
+    extra = [rule for rule in _extra_rules(agent, "extraIngress") if _has_port(rule)]
+    rules = [*serving_rules(agent, network, sources), *extra]
+    return [{**rule, "ports": [_tcp(port)]} for rule in rules]
+
+
+def serving_rules(
+    agent: Agent | None, network: NetworkSettings, sources: Sequence[Mapping[str, Any]] = ()
+) -> list[Rule]:
+    """Return the ingress rules at `PORT` of an Agent's pods, or of the door of a pool."""
+    rules: list[Rule] = [{"from": [{"podSelector": {}}], "ports": [_tcp(PORT)]}]
+    namespaces = _delegating_namespaces(agent) if agent else None
+    if namespaces is not None:
+        agents = [
+            {"namespaceSelector": namespaces, "podSelector": {"matchLabels": labels}}
+            for labels in (AGENT_POD_LABELS, POOL_POD_LABELS)
+        ]
+        rules.append({"from": agents, "ports": [_tcp(PORT)]})
     if network.operator_namespace:
         operator = _pods(network.operator_namespace, OPERATOR_POD_LABELS)
         rules.append({"from": [operator], "ports": [_tcp(PORT)]})
     if gateways := [dict(source) for source in (*network.ingress_from, *sources)]:
         rules.append({"from": gateways, "ports": [_tcp(PORT)]})
-    if network.metrics_from:
-        readers = [dict(reader) for reader in network.metrics_from]
-        rules.append({"from": readers, "ports": [_tcp(METRICS_PORT)]})
-    return _unique([*rules, *_extra_rules(agent, "extraIngress")])
+    return rules
+
+
+def metrics_rules(network: NetworkSettings) -> list[Rule]:
+    """Return the ingress rules for the readers of metrics."""
+    readers = [dict(reader) for reader in network.metrics_from]
+    return [{"from": readers, "ports": [_tcp(METRICS_PORT)]}] if readers else []
 
 
 def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings) -> list[Rule]:
@@ -149,20 +174,22 @@ def redis_egress_rules(
     return _unique([*rules, *_extra_rules(agent, "extraEgress")])
 
 
-def schedule_policy_spec(agent: Agent, network: NetworkSettings) -> dict[str, Any]:
+def schedule_policy_spec(
+    agent: Agent, observed: ObservedState, network: NetworkSettings
+) -> dict[str, Any]:
     """Return the spec for the pods that start an Agent's scheduled runs: they reach it alone.
 
     They need no ingress rule of the Agent's own: its namespace may reach it.
     """
-    to_agent = {
-        "to": [{"podSelector": {"matchLabels": agent.selector_labels}}],
-        "ports": [_tcp(PORT)],
-    }
+    to_agent = [
+        {"to": [{"podSelector": {"matchLabels": place.labels}}], "ports": [_tcp(place.port)]}
+        for place in observed.places_of(agent.namespaced_name)
+    ]
     return {
         "podSelector": {"matchLabels": schedule_pod_labels(agent.name)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [],
-        "egress": [*_to_name_servers(network.dns), to_agent],
+        "egress": [*_to_name_servers(network.dns), *to_agent],
     }
 
 
@@ -275,9 +302,13 @@ def _to_name_servers(dns: DnsSettings) -> Iterator[Rule]:
 
 def _to_peers(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
     for peer in agent.peers:
-        namespace, name = peer.name
         if may_delegate(agent, peer, observed):
-            yield {"to": [_pods(namespace, selector_labels(name))], "ports": [_tcp(PORT)]}
+            yield from _to_places(observed.places_of(peer.name))
+
+
+def _to_places(places: Iterable[Place]) -> Iterator[Rule]:
+    for place in places:
+        yield {"to": [_pods(place.namespace, place.labels)], "ports": [_tcp(place.port)]}
 
 
 def _to_services(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
@@ -331,6 +362,20 @@ def _to_outside(found: Address) -> Rule:
 
 def _is_loopback(found: Address) -> bool:
     return found.host in {"localhost", "::1"} or found.host.startswith("127.")
+
+
+def _has_port(rule: Rule) -> bool:
+    """Whether a rule of the user's concerns `PORT`."""
+    ports = rule.get("ports") or ()
+    return not ports or any(
+        port.get("port") == "http"
+        or ("port" not in port)
+        or (
+            isinstance(port["port"], int)
+            and port["port"] <= PORT <= port.get("endPort", port["port"])
+        )
+        for port in ports
+    )
 
 
 def _extra_rules(agent: Agent, field: str) -> list[Rule]:

@@ -7,20 +7,28 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from diptych_operator.desired.access import TokenIssuer
+from diptych_operator.desired.access import Callers, TokenIssuer
 from diptych_operator.resources.agent import Agent, PeerRef, ServiceRef
+from diptych_operator.resources.agent_pool import AgentPool
 from diptych_operator.resources.kinds import (
     AGENT,
+    AGENT_POOL,
     ALLOWED_NAMESPACES,
     MCP_SERVER,
     MODEL_API,
     NAMESPACE,
+    PORT,
     SERVICE,
     NamespacedName,
     Object,
     ObjectKey,
 )
-from diptych_operator.resources.labels import NAMESPACE_NAME, selector_keys, selects
+from diptych_operator.resources.labels import (
+    NAMESPACE_NAME,
+    selector_keys,
+    selector_labels,
+    selects,
+)
 from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import Owner
@@ -44,6 +52,29 @@ class Unresolved:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Pods that serve an Agent, by namespace and labels, and the port at which they do."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    port: int = PORT
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """A pool that hosts an Agent, at which port once it has one.
+
+    `is_served` says that each of the pool's ready pods serves the Agent's newest manifest,
+    `refusal` why the pool does not take it.
+    """
+
+    pool: AgentPool
+    port: int | None = None
+    is_served: bool = False
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedState:
     """The part of the cluster that concerns one Agent.
 
@@ -64,7 +95,7 @@ class ObservedState:
     cron_jobs: Sequence[Object] = ()
     """The CronJobs of its schedules, as they are now."""
     pods: Sequence[Object] = ()
-    callers: Sequence[NamespacedName] = ()
+    callers: Callers = field(default_factory=dict)
     issuer: TokenIssuer | None = None
     mcp_servers: Mapping[NamespacedName, McpServer] = field(default_factory=dict)
     """The MCPServers that the Agent refers to and that exist."""
@@ -76,6 +107,15 @@ class ObservedState:
     """The endpoints before the last change, which its pods may still ask."""
     exposed_at_host: Sequence[Object] = ()
     """The Agents that ask to be exposed under the host name of this one, itself among them."""
+    service: Object | None = None
+    """The Agent's own, as it is now."""
+    hosting: Hosting | None = None
+    """The pool that it chose, if that is there."""
+    places: Mapping[NamespacedName, Sequence[Place]] = field(default_factory=dict)
+    """Where the pods of `agents`, and its own, listen."""
+
+    def places_of(self, name: NamespacedName) -> Sequence[Place]:
+        return self.places.get(name) or (Place(name[0], selector_labels(name[1])),)
 
     def is_watched(self, namespace: str) -> bool:
         return self.watched_namespaces is None or namespace in self.watched_namespaces
@@ -154,6 +194,8 @@ def _agent_references(agent: Agent, domain: str, shared: Iterable[str]) -> froze
     services += [found.service_name for found in others if found.service_name]
     found = {ObjectKey(SERVICE, *name) for name in services}
     found |= {ObjectKey(AGENT, *peer.name) for peer in agent.peers}
+    if agent.pool:
+        found.add(ObjectKey(AGENT_POOL, agent.namespace, agent.pool))
     found |= {ObjectKey(MODEL_API, *name) for name in agent.model_apis}
     found |= {ObjectKey(MCP_SERVER, *name) for name in agent.mcp_servers}
     if any(one.namespace != agent.namespace for one in found if one.kind is not SERVICE):

@@ -48,8 +48,9 @@ def resolved_manifest(
         spec["agents"] = [peer for peer in peers if peer]
     if agent.redis:
         spec["sessions"] = _sessions(agent)
-    if names := [variable["name"] for variable in agent.container.get("env", ())]:
-        spec["container"] = {"env": [{"name": name} for name in names]}
+    if variables := agent.container.get("env"):
+        names = [{"name": variable["name"]} for variable in variables]
+        spec["container"] = {"env": variables if agent.pool else names}
     annotations = {REFERENCES: FOLDER}
     if policy:
         annotations[PLATFORM_POLICY] = json.dumps(list(policy), sort_keys=True)

@@ -14,6 +14,7 @@ from diptych_operator.desired.deployment import PodDefaults
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.job_pod import job_pod
 from diptych_operator.desired.network_policy import NetworkSettings, schedule_policy_spec
+from diptych_operator.desired.references import ObservedState
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     CRON_JOB,
@@ -41,7 +42,7 @@ def check_schedules(agent: Agent) -> None:
 
 
 def schedule_children(
-    agent: Agent, pods: PodDefaults, network: NetworkSettings
+    agent: Agent, observed: ObservedState, pods: PodDefaults, network: NetworkSettings
 ) -> Iterator[tuple[Kind, str, Mapping[str, Any]]]:
     """Yield kind, name and content of the objects that run an Agent's schedules.
 
@@ -51,7 +52,7 @@ def schedule_children(
         return
     name = schedules_name(agent.name)
     yield SERVICE_ACCOUNT, name, {"automountServiceAccountToken": False}
-    yield NETWORK_POLICY, name, {"spec": schedule_policy_spec(agent, network)}
+    yield NETWORK_POLICY, name, {"spec": schedule_policy_spec(agent, observed, network)}
     for schedule in agent.schedules:
         spec = _cron_job_spec(agent, schedule, pods)
         yield CRON_JOB, cron_job_name(agent, schedule["name"]), {"spec": spec}

@@ -26,6 +26,9 @@ from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.mcp_servers import McpServerReconciler
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.model_apis import ModelApiReconciler
+from diptych_operator.controller.pool_handover import PoolHandover
+from diptych_operator.controller.pool_places import PoolPlaces
+from diptych_operator.controller.pool_reconciler import PoolReconciler
 from diptych_operator.controller.readiness_poll import ReadinessPoll, StatusTokens
 from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
@@ -35,7 +38,13 @@ from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import UnavailableError
 from diptych_operator.process.health import Health
 from diptych_operator.process.settings import Settings
-from diptych_operator.resources.kinds import AGENT, MCP_SERVER, MODEL_API, Object
+from diptych_operator.resources.kinds import (
+    AGENT,
+    AGENT_POOL,
+    MCP_SERVER,
+    MODEL_API,
+    Object,
+)
 from diptych_operator.status.events import claim_event
 from diptych_operator.watch.handlers import kopf_settings, registry_for, watched_paths
 from diptych_operator.watch.resync import Resync
@@ -150,15 +159,21 @@ class Operator:
         platform = self.settings.platform
         claims = NamespaceClaims(client, cache, queue, self.settings.name, _claim_event)
         issuer = ClusterIssuer(client, cache, queue)
-        reconciler = Reconciler(client, cache, queue, claims, issuer, platform, self.metrics, _now)
         servers = McpServerReconciler(client, cache, queue, claims, platform, _now)
         apis = ModelApiReconciler(client, cache, queue, claims, issuer, platform, _now)
         tokens = StatusTokens(client, platform.access.operator)
+        handover = PoolHandover(cache, queue, tokens)
+        places = PoolPlaces(cache, queue, handover, platform)
+        reconciler = Reconciler(
+            client, cache, queue, claims, issuer, platform, self.metrics, places, _now
+        )
+        pools = PoolReconciler(client, cache, queue, claims, issuer, platform, handover, _now)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,
             ReadinessPoll(client, cache, queue, tokens).run(),
             HandshakePoll(cache, queue).run(),
+            handover.run(),
             issuer.run(),
             claims.run(),
         ]
@@ -167,6 +182,7 @@ class Operator:
             AGENT: reconciler.reconcile,
             MODEL_API: apis.reconcile,
             MCP_SERVER: servers.reconcile,
+            AGENT_POOL: pools.reconcile,
         }
         tasks += Workers(queue, reconcilers, self.metrics).start()
         # The last one: kopf cancels every task of the loop that was created after it started.

@@ -23,7 +23,7 @@ REDIS_PORT: Final = 6379
 _KEY_FIELDS: Mapping[str, KeyKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
 _CLUSTER_FIELDS = {
     *("container", "podTemplate", "metadata"),
-    *("network", "allowedNamespaces", "replicas", "schedules"),
+    *("network", "allowedNamespaces", "replicas", "schedules", "hosting"),
 }
 _ASKED = {
     *("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
@@ -106,6 +106,11 @@ class Agent(Owner):
     @property
     def replicas(self) -> int:
         return int(self.spec.get("replicas", 1))
+
+    @property
+    def pool(self) -> str | None:
+        """The AgentPool of its namespace that it runs in; None if it has pods of its own."""
+        return (self.spec.get("hosting") or {}).get("pool")
 
     @property
     def is_open(self) -> bool:

@@ -64,6 +64,7 @@ class ObjectKey(NamedTuple):
 
 
 AGENT: Final = Kind("diptych.dev", "v1alpha1", "agents", "Agent")
+AGENT_POOL: Final = Kind("diptych.dev", "v1alpha1", "agentpools", "AgentPool")
 MCP_SERVER: Final = Kind("diptych.dev", "v1alpha1", "mcpservers", "MCPServer")
 MODEL_API: Final = Kind("diptych.dev", "v1alpha1", "modelapis", "ModelAPI")
 DEPLOYMENT: Final = Kind("apps", "v1", "deployments", "Deployment")
@@ -103,7 +104,7 @@ cluster may lack the Gateway API."""
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
-        *(*CHILD_KINDS, *ROUTE_KINDS, AGENT, MODEL_API, MCP_SERVER, CONFIG_MAP),
+        *(*CHILD_KINDS, *ROUTE_KINDS, AGENT, AGENT_POOL, MODEL_API, MCP_SERVER, CONFIG_MAP),
         *(JOB, CRON_JOB, POD, NAMESPACE, LEASE, EVENT),
     )
 }

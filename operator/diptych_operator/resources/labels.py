@@ -18,6 +18,8 @@ MODEL_APP: Final = "diptych-model"
 SERVER_APP: Final = "diptych-llm"
 """Of the pods of a hosted ModelAPI's server; its proxy's have `MODEL_APP`."""
 AGENT_POD_LABELS: Final = {APP: AGENT_APP}
+POOL_APP: Final = "diptych-pool"
+POOL_POD_LABELS: Final = {APP: POOL_APP}
 
 PURGE_POD_LABELS: Final = {
     f"{_PREFIX}/name": "diptych-purge",

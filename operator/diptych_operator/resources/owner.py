@@ -15,6 +15,8 @@ from diptych_operator.resources.labels import child_labels, selector_labels
 
 READY: Final = "/ready"
 """Where pods of our image say how they are."""
+AUDIENCES: Final = "diptych.dev/"
+"""Begins the audiences of all tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Owner:
     @classmethod
     def audience_of(cls, name: NamespacedName) -> str:
         """Return the audience of tokens for an object of this kind."""
-        return f"diptych.dev/{name[0]}/{cls.audience_path}{name[1]}"
+        return f"{AUDIENCES}{name[0]}/{cls.audience_path}{name[1]}"
 
     @property
     def audience(self) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent_pool import AgentPool
 from diptych_operator.resources.kinds import (
     Kind,
     NamespacedName,
@@ -16,7 +17,7 @@ from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import Owner
 
 OWNERS: Final[Mapping[Kind, type[Owner]]] = {
-    kind.kind: kind for kind in (Agent, ModelApi, McpServer)
+    kind.kind: kind for kind in (Agent, ModelApi, McpServer, AgentPool)
 }
 
 

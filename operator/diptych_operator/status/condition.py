@@ -14,11 +14,15 @@ WAITS_FOR_OTHERS: Final = "WaitsForOthers"
 """The reason while an Agent waits until other Agents are rolled out."""
 ROLLOUT_STOPPED: Final = "RolloutStopped"
 """The reason while an Agent waits because a shared change did harm to another one."""
+MOVES_TO_POOL: Final = "MovesToPool"
+"""The reason while an Agent's own pods serve it until its pool does."""
 KIND_MISSING: Final = "KindMissing"
 """The reason while an Agent is not exposed, for the cluster lacks the kind of its route."""
-LEAVES_PODS_ALONE: Final = frozenset((WAITS_FOR_OTHERS, ROLLOUT_STOPPED, KIND_MISSING))
+LEAVES_PODS_ALONE: Final = frozenset(
+    (WAITS_FOR_OTHERS, ROLLOUT_STOPPED, MOVES_TO_POOL, KIND_MISSING)
+)
 """Reasons of obstacles with which the pods are what the manifest asks for."""
-GOES_ON_BY_ITSELF: Final = frozenset((FORMER_OWNER, WAITS_FOR_OTHERS))
+GOES_ON_BY_ITSELF: Final = frozenset((FORMER_OWNER, WAITS_FOR_OTHERS, MOVES_TO_POOL))
 """Reasons of obstacles that nobody must do anything about."""
 
 NOT_EXPOSED: Final = frozenset(("ExposeNotAllowed", "HostConflict"))

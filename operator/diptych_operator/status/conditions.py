@@ -317,11 +317,12 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment))
     shown += (access_open(agent),)
     labels = agent.selector_labels.items()
+    wanted = wanted_replicas(inputs.deployment) if agent.pool else agent.replicas
     return {
         "advice": told,
         "observedGeneration": agent.generation,
         "replicas": count_of(inputs.deployment, "replicas"),
-        "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
+        "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{wanted}",
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
         "url": _url(agent, inputs),
         "sessions": agent.sessions_key,

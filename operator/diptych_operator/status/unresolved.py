@@ -31,10 +31,19 @@ def unresolved_references(
     agent = with_tool_servers(with_model(agent, observed), observed)
     return (
         *(Problem(one.reason, one.message) for one in found),
+        *_unresolved_pool(agent, observed),
         *_unresolved_peers(agent, observed),
         *_unresolved_services(agent, observed),
         *_unresolved_hosts(agent, observed, domain),
     )
+
+
+def _unresolved_pool(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
+    if agent.pool and observed.hosting is None:
+        message = f"AgentPool {agent.pool} is not there; create it or correct spec.hosting.pool"
+        yield Problem("PoolNotFound", message)
+    elif observed.hosting and observed.hosting.refusal:
+        yield Problem("PoolFull", observed.hosting.refusal)
 
 
 def _unresolved_peers(agent: Agent, observed: ObservedState) -> Iterator[Problem]:

@@ -145,7 +145,7 @@ async def test_a_restart_among_polled_agents_writes_nothing(api, monkeypatch):
 def test_what_one_pod_of_several_misses_names_that_pod():
     key, model = MissingDependency("key", "k", "gone"), MissingDependency("model", "m", "away")
     answers = {"b": [key, model, model], "a": [key]}
-    assert readiness_poll._merged(answers) == (
+    assert readiness_poll.merged(answers) == (
         key,
         MissingDependency("model", "m", "away (pod b)"),
     )

@@ -62,9 +62,14 @@ def egress(one, state=None):
 )
 def test_namespaces_that_may_delegate_to_it_may_reach_it(allowed, selector):
     rules = ingress_rules(agent(allowedNamespaces=allowed), NetworkSettings())
-    agents = {"matchLabels": {"app.kubernetes.io/name": "diptych-agent"}}
-    who = {"namespaceSelector": selector, "podSelector": agents}
-    assert rules == [OWN, {"from": [who], "ports": tcp(8000)}]
+    who = [
+        {
+            "namespaceSelector": selector,
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": app}},
+        }
+        for app in ("diptych-agent", "diptych-pool")
+    ]
+    assert rules == [OWN, {"from": who, "ports": tcp(8000)}]
 
 
 def test_metrics_are_read_from_where_the_settings_say_and_nowhere_else():
