@@ -114,5 +114,5 @@ async def post_everywhere(content: bytes) -> None:
                 assert response.json()["error"]["message"]
             elif response.status_code >= 400:
                 error_of(response, response.status_code)
-            elif response.headers["content-type"] == "application/json":
+            elif response.content and response.headers["content-type"] == "application/json":
                 response.json()
