@@ -15,7 +15,7 @@ import pytest
 from mcp import Client, MCPError
 from support.command_line import PATIENCE, diptych
 
-from diptych.cli.commands.mcp_server import _of_file
+from diptych.cli.commands.mcp_server import of_file
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import McpTools
@@ -210,12 +210,12 @@ def test_a_file_that_cannot_be_served_names_the_place(
     file = tmp_path / "tools.py"
     file.write_text(text)
     with pytest.raises(ConfigError, match=problem):
-        function_server(_of_file(file, ()))
+        function_server(of_file(file, ()))
 
 
 def test_a_missing_package_is_named_before_the_file_is_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="package no-such-package is not installed; use an"):
-        _of_file(tmp_path / "not-there.py", ("pydantic", "no-such-package"))
+        of_file(tmp_path / "not-there.py", ("pydantic", "no-such-package"))
 
 
 @pytest.mark.parametrize(
