@@ -47,7 +47,7 @@ class Grantee:
     """The subjects of a grant.
 
     `name` is `<namespace>/<name>` for an agent or a ServiceAccount; `<namespace>/*` matches all in
-    a namespace.
+    a namespace, `*/*` all.
     """
 
     kind: GranteeKind
@@ -61,7 +61,7 @@ class Grantee:
             return False
         namespace, _, rest = self.name.partition("/")
         if rest == "*" and self.kind in {"agent", "serviceaccount"}:
-            return subject.name.startswith(f"{namespace}/")
+            return namespace == "*" or subject.name.startswith(f"{namespace}/")
         return self.name == subject.name
 
 

@@ -1,6 +1,6 @@
 """Reconciles ModelAPIs: the children of their proxies and servers, and what their status says."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -86,7 +86,7 @@ class ModelApiReconciler:
     async def _make_children(self, api: ModelApi, agents: tuple[Agent, ...]) -> None:
         observed = replace(self._cache.observe_model_api(api), issuer=self._issuer.current)
         users = Users(
-            [caller for agent in agents for caller in self._callers(agent)],
+            {agent.namespace for agent in agents},
             [
                 pods_of(agent.namespace, labels)
                 for agent in agents
@@ -117,13 +117,6 @@ class ModelApiReconciler:
             return []
         config_maps = self._cache.config_maps(api)
         return [one for one in config_maps if not api.is_proxied or one["metadata"]["name"] != name]
-
-    def _callers(self, agent: Agent) -> Iterator[str | Mapping[str, str]]:
-        """Return an Agent as an access file has it: by its own account, and by its pools'."""
-        name = "/".join(agent.namespaced_name)
-        yield name
-        for pool in self._cache.pools(agent):
-            yield {"name": name, "pool": "/".join(pool)}
 
     def _forget(self, key: ObjectKey) -> None:
         for referred in self._cache.forget(key):

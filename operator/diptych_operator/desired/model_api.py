@@ -5,7 +5,7 @@ endpoint, limit or user restarts none of them; only another Secret does.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,7 +57,6 @@ from diptych_operator.resources.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
     Kind,
-    NamespacedName,
     Object,
 )
 from diptych_operator.resources.model_api import ModelApi
@@ -69,6 +68,7 @@ MODEL: Final = "model-server"
 """The container of a hosted server's pod."""
 
 _CONFIG: Final = "proxy.json"
+_EVERYBODY: Final = "*/*"  # all accounts of all namespaces
 _PASSED: Final = ("models", "default", "timeouts", "prices", "budget", "redis", "proxy")
 _RESOURCES: Final = {
     "requests": {"cpu": "20m", "memory": "96Mi"},
@@ -100,15 +100,16 @@ def proxy_config_map_name(api: ModelApi) -> str:
 
 
 def lists_user(data: Mapping[str, str], agent: Agent) -> bool:
-    """Whether the data of a proxy's ConfigMap allows an Agent."""
-    return _quoted(agent.namespaced_name) in data.get(_CONFIG, "")
+    """Whether the data of a proxy's ConfigMap lets an Agent in."""
+    text = data.get(_CONFIG, "")
+    return any(f'"{one}"' in text for one in (_EVERYBODY, _accounts_of(agent.namespace)))
 
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """The Agents that may use a ModelAPI: as in an access file, and as NetworkPolicy peers."""
+    """The Agents that may use a ModelAPI: their namespaces, and NetworkPolicy peers."""
 
-    allowed: Sequence[str | Mapping[str, str]] = ()
+    namespaces: Collection[str] = ()
     pods: Sequence[Rule] = ()
 
 
@@ -161,11 +162,25 @@ def _configuration(api: ModelApi, users: Users, issuer: TokenIssuer, access: Acc
         "spec": with_files(spec, f"{FOLDER}/"),
         "access": {
             "issuers": [cluster_issuer(issuer, api.audience)],
-            "grants": operator_grants(access),
-            "agents": list(users.allowed),
+            "grants": [*operator_grants(access), _users_grant(api, users)],
+            "agents": [],
         },
     }
     return json.dumps(content, ensure_ascii=False, indent=1)
+
+
+def _users_grant(api: ModelApi, users: Users) -> Object:
+    """Let in all accounts of the namespaces that use the ModelAPI, as it consents to namespaces.
+
+    So the file, which the kubelet takes a minute to write, need not change with each Agent.
+    """
+    namespaces = sorted({api.namespace, *users.namespaces})
+    names = [_EVERYBODY] if api.allows_all else map(_accounts_of, namespaces)
+    return {"to": [{"kind": "serviceaccount", "name": name} for name in names], "may": ["ask"]}
+
+
+def _accounts_of(namespace: str) -> str:
+    return f"{namespace}/*"
 
 
 def _proxy_deployment(api: ModelApi, platform: Platform) -> Object:
@@ -327,7 +342,3 @@ def _server_template(api: ModelApi, defaults: PodDefaults) -> Object:
         ],
     }
     return _template({**api.child_labels, **api.server_labels}, pod, defaults)
-
-
-def _quoted(name: NamespacedName) -> str:
-    return json.dumps("/".join(name))

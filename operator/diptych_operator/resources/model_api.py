@@ -102,6 +102,11 @@ class ModelApi(Owner):
         return (*(server if self.hosted else ()), *(proxy if self.is_proxied else ()))
 
     @property
+    def allows_all(self) -> bool:
+        """Whether Agents of all namespaces may use it."""
+        return bool((self.spec.get("allowedNamespaces") or {}).get("from") == "All")
+
+    @property
     def default(self) -> str | None:
         """The model of Agents that name none."""
         return self.spec.get("default")

@@ -22,6 +22,8 @@ ADA = Subject("user", "ada", frozenset({"support"}))
         (Grantee("serviceaccount", "a/*"), Subject("serviceaccount", "ab/web"), False),
         (Grantee("serviceaccount", "a/web"), Subject("agent", "a/web"), False),
         (Grantee("agent", "a/*"), Subject("agent", "a/web"), True),
+        (Grantee("serviceaccount", "*/*"), Subject("serviceaccount", "a/web"), True),
+        (Grantee("serviceaccount", "*/*"), Subject("agent", "a/web"), False),
         (Grantee("user", "a/*"), Subject("user", "a/web"), False),
     ],
 )

@@ -69,7 +69,9 @@ def proxy(harness, name="house"):
 
 
 def allowed(harness, name="house"):
-    return proxy(harness, name)["access"]["agents"]
+    """Whose accounts the proxy lets in, by namespace."""
+    *_, users = proxy(harness, name)["access"]["grants"]
+    return [to["name"] for to in users["to"]]
 
 
 def template(harness, name=NAME):
@@ -87,7 +89,7 @@ async def test_an_agent_and_its_model_api_find_each_other_in_any_order(harness):
     assert all(harness.api.get(kind, CHILD) for kind in CHILDREN)
     assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
     assert model(harness)["endpoint"] == "http://house-model.platform.svc:8000/v1"
-    assert allowed(harness) == ["team/coordinator"]
+    assert allowed(harness) == ["*/*"]
     assert harness.api.get(MODEL_API, API)["status"]["agents"] == 1
 
 
@@ -153,7 +155,7 @@ async def test_an_agent_that_it_does_not_let_in_keeps_what_it_had(harness):
     put(harness, allowedNamespaces={"from": "Selector", "selector": selector})
     await harness.until_done()
     assert harness.conditions()["ResolvedRefs"] == ("False", "ModelAPINotAllowed")
-    assert allowed(harness) == []
+    assert allowed(harness) == ["platform/*"]
     assert model(harness) == before
     ingress = harness.api.get(NETWORK_POLICY, CHILD)["spec"]["ingress"]
     assert "coordinator" not in json.dumps(ingress)
@@ -166,20 +168,26 @@ async def test_labels_of_a_namespace_decide_when_they_change(harness):
     put(harness, allowedNamespaces={"from": "Selector", "selector": selector})
     put_agent(harness)
     await harness.until_done()
-    assert allowed(harness) == []
+    assert allowed(harness) == ["platform/*"]
     gold = {"metadata": {"name": "team", "labels": {**labels, "tier": "gold"}}}
     changed = harness.api.put(NAMESPACE, gold)
     assert KEY in harness.cache.put(NAMESPACE, changed)
     await harness.until_done()
-    assert allowed(harness) == ["team/coordinator"]
+    assert allowed(harness) == ["platform/*", "team/*"]
+
+
+TEAM_ONLY = {
+    "from": "Selector",
+    "selector": {"matchLabels": {"kubernetes.io/metadata.name": "team"}},
+}
 
 
 async def test_the_proxy_of_a_fallback_lets_the_agent_in_too(harness):
-    put(harness, "spare", default="small")
+    put(harness, "spare", default="small", allowedNamespaces=TEAM_ONLY)
     put(harness, fallbacks=[{"apiRef": {"name": "spare"}}])
     put_agent(harness)
     await harness.until_done()
-    assert allowed(harness, "spare") == ["team/coordinator"]
+    assert allowed(harness, "spare") == ["platform/*", "team/*"]
     harness.api.edit(
         MODEL_API, ("platform", "spare"), lambda one: one["spec"].update(default="tiny")
     )
@@ -188,7 +196,7 @@ async def test_the_proxy_of_a_fallback_lets_the_agent_in_too(harness):
 
 
 async def test_a_new_agent_queues_the_proxy_of_the_fallback(harness):
-    put(harness, "spare", default="small")
+    put(harness, "spare", default="small", allowedNamespaces=TEAM_ONLY)
     put(harness, fallbacks=[{"apiRef": {"name": "spare"}}])
     await harness.until_done()
     put_agent(harness)
@@ -211,7 +219,7 @@ async def test_children_are_put_right_and_go_when_they_are_not_needed(harness):
     )
     await harness.until_done()
     assert all(harness.api.get(kind, CHILD) for kind in CHILDREN)
-    assert allowed(harness) == []
+    assert allowed(harness) == ["*/*"]
     server = ("platform", "house-llm")
     assert harness.api.get(PERSISTENT_VOLUME_CLAIM, server)
     for field in ("proxy", "allowedNamespaces"):

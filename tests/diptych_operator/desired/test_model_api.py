@@ -12,6 +12,8 @@ import pytest
 import yaml
 from support.agents import PLATFORM, model_api, observed, service
 
+from diptych.access.grants import Right, Subject, rights_of
+from diptych.manifest.access import read_platform_access
 from diptych.model_proxy.config import read_config
 from diptych_operator.desired.access import AccessSettings, TokenIssuer
 from diptych_operator.desired.model_api import Users, model_api_children
@@ -21,9 +23,7 @@ from diptych_operator.resources.owner import ManifestError
 
 GOLDEN = Path(__file__).parent / "golden_model_apis.yaml"
 KEY = {"secretKeyRef": {"name": "models", "key": "api-key"}}
-USERS = Users(
-    ["blue/coordinator"], [pods_of("blue", {"app.kubernetes.io/instance": "coordinator"})]
-)
+USERS = Users({"blue"}, [pods_of("blue", {"app.kubernetes.io/instance": "coordinator"})])
 ISSUER = TokenIssuer("https://cluster.example", ({"kid": "1"},))
 STATE = replace(observed(service("models", "blue"), service("redis", "platform")), issuer=ISSUER)
 PROXIED = model_api(
@@ -78,7 +78,9 @@ def test_the_proxy_reads_what_the_operator_writes():
         config = read_config(config_map["data"]["proxy.json"], "proxy.json")
         assert config.name == f"platform/{api.name}"
         assert config.upstream.endpoint == api.address["endpoint"]
-        assert "blue/coordinator" in config.access
+        access = read_platform_access(config.access)
+        agent = Subject("serviceaccount", "blue/coordinator")
+        assert Right.ASK in rights_of(agent, access.grants)
     assert config.default == "q"
 
 
