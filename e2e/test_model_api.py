@@ -94,6 +94,8 @@ def test_teams_use_a_platforms_model_through_every_change(
             "stranger", "ResolvedRefs", status="False", reason="ModelAPINotAllowed"
         )
         assert not stranger.pods()
+    assert not other_space.kubectl.permissions_of("default")("get", "secrets")
+    assert not other_space.kubectl.permissions_of(TEAM[0])("get", "secrets")
     pods = other_space.pods(), space.kubectl.list("pods", PROXY_PODS)
     with asked_all_the_time(other_space) as answers:
         space.kubectl.apply(secret("models", api_key="new"))
