@@ -55,11 +55,16 @@ class PoolPlaces:
             return inputs
         pool = hosting.pool
         pooled = self._pooled(agent, digest, pool)
-        deployment = pooled.deployment(
+        deployment: Object | None = pooled.deployment(
             self._cache.deployment(pool), is_reached=is_reached_in(hosting, observed.service)
         )
+        has_obstacle = bool(inputs.rejection or inputs.blocker)
+        if has_obstacle and not pooled.is_known:  # as if it had no Deployment: the obstacle is why
+            deployment = None
         problem = pooled.problem(pool)
-        return replace(inputs, deployment=deployment, pods=(), start_problem=problem)
+        return replace(
+            inputs, deployment=deployment, pods=(), start_problem=problem, pods_of=pool.name
+        )
 
     def _pooled(self, agent: Agent, digest: str, pool: AgentPool) -> PooledAgent:
         ready = ready_pods(self._cache.pods(pool.key))

@@ -68,7 +68,7 @@ from diptych_operator.resources.owner import ManifestError
 from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import StatusInputs, agent_status, former_degraded
 from diptych_operator.status.pods import NUDGE_SECONDS, refusal
-from diptych_operator.status.unresolved import unresolved_references
+from diptych_operator.status.unresolved import pool_problems, unresolved_references
 
 
 class Reconciler:
@@ -220,6 +220,8 @@ class Reconciler:
             raise obstacle
         if children.keeps_others and observed.deployment:
             raise moves_to_pool(agent.pool)
+        for problem in pool_problems(agent, observed):
+            raise Blocked(replace(problem, message=f"{problem.message}."))
 
     def _waits(self, agent: Agent, child: Object, live: Object | None) -> Blocked | None:
         """Return the obstacle of a Deployment whose rollout must wait."""

@@ -152,7 +152,7 @@ def _resolved(
         return Unresolved("ModelNotListed", message)
     if not api.serves(model):
         models = ", ".join(api.spec["models"])
-        message = f"{_shown(api)} does not serve model {model}; its spec.models are {models}"
+        message = f"{_shown(api)} does not serve model {model} (its spec.models are {models})"
         return Unresolved("ModelNotListed", message)
     merged: dict[str, Any] = {
         **entry,

@@ -14,7 +14,7 @@ from diptych_operator.status.condition import GOES_ON_BY_ITSELF, Condition, Cond
 FINE: Final = "Nothing is wrong, and there is nothing to do."
 _MAX_WRONG = 400  # characters of what is wrong
 
-_SEE_PODS = "Look at its pods: kubectl describe pods -l app.kubernetes.io/instance={agent}."
+_SEE_PODS = "Look at its pods: kubectl describe pods -l app.kubernetes.io/instance={pods}."
 _WAIT = "Wait until {until}; if it is not done by then, this says what it waits for."
 _WAIT_A_MINUTE = "Wait a minute; if nothing has changed by then, read the operator's log."
 _REMEDIES: Final = {
@@ -52,14 +52,15 @@ _REMEDIES: Final = {
     "FormerOwner": "Wait a minute; if it is still there then, see what its finalizers wait for.",
     "WaitsForOthers": "Wait ten minutes for each of those; `diptych status` names a stuck one.",
     "RolloutStopped": "Mend the Agent that the message names, or take the change back.",
-    "ModelUnavailable": "See that spec.model.endpoint answers and takes the key: "
-    "`diptych check --online FILE`, or kubectl logs -l app.kubernetes.io/instance={agent}.",
+    "ModelUnavailable": "See that the endpoint of spec.model, or its ModelAPI, answers and takes "
+    "the key: `diptych check --online FILE`, or kubectl logs -l app.kubernetes.io/instance={pods}.",
     "ToolServerUnavailable": "Bring the tool server back, or correct its entry in spec.tools.",
     "ProgramMissing": "Build an image FROM ours that has the program: docs/tools.md shows how.",
     "ToolsLeftOut": "Correct what the tool server lists, or leave the tool out by tools[].allow.",
     "FieldsAdded": "Take it out (kubectl edit deployment {agent}), or say it in spec.container or "
     "spec.podTemplate.",
-    "ToolsDrifted": "Look at the tools that changed, then pin them anew: `diptych pin`.",
+    "ToolsDrifted": "Look at the tools that changed, then pin them anew: `diptych pin`, or in the "
+    "MCPServer that pins them.",
     "AgentUnavailable": "See why that agent does not answer: kubectl describe agent of its name.",
     "RuleMatchesNothing": "Correct the name in that field of the Agent, or remove the entry.",
     "ScheduleFailed": "See `/v1/runs` of the Agent, and the logs of the schedule's Job.",
@@ -97,11 +98,12 @@ def advice(
     conditions: Sequence[Condition],
     since: Mapping[ConditionType, str],
     until: str | None,
+    pods: str,
 ) -> str:
     """Return two sentences about an Agent by its name: what is wrong, and what to do about it.
 
-    `since` has the time from which each type of condition has had its status, `until` that by which
-    the rollout has ended or counts as stuck.
+    `pods` is the instance label of its pods. `since` has the time from which each type of condition
+    has had its status, `until` that by which the rollout has ended or counts as stuck.
     """
     by_type = {condition.type: condition for condition in conditions}
     serves = by_type["Available"].status == "True"
@@ -120,7 +122,7 @@ def advice(
         how = "Serving, but"
     message = _PREAMBLE.sub("", worst.message).replace(" .spec.template.", " spec.podTemplate.")
     wrong = message if worst.type in _LISTS else _first_sentence(message)
-    remedy = _remedy(agent, worst, until)
+    remedy = _remedy(worst, until).format(agent=agent, until=until, pods=pods)
     return f"{how} since {since[worst.type]}: {_bounded(wrong)} {remedy}"
 
 
@@ -148,9 +150,9 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
         yield from (condition for condition in by_type.values() if condition.status == "Unknown")
 
 
-def _remedy(agent: str, worst: Condition, until: str | None) -> str:
+def _remedy(worst: Condition, until: str | None) -> str:
     default = _DEFAULTS.get(worst.type, _WAIT if until else _WAIT_A_MINUTE)
-    return _REMEDIES.get(worst.reason, default).format(agent=agent, until=until)
+    return _REMEDIES.get(worst.reason, default)
 
 
 def _first_sentence(message: str) -> str:

@@ -81,6 +81,8 @@ class StatusInputs:
     platform_rules: int = 0
     own_containers: frozenset[str] = frozenset()
     """The names of the containers that the manifest itself adds to its pods."""
+    pods_of: str = ""
+    """The pool whose pods serve it, if its own do not."""
     cron_jobs: Sequence[Object] = ()
     scheduled_ends: Mapping[str, Object] = field(default_factory=dict)
 
@@ -314,7 +316,8 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     if any(tool.get("pin") for tool in agent.tools):
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
     since = {one.type: transition_time(former.get(one.type), one, now) for one in shown}
-    told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment))
+    pods = inputs.pods_of or agent.name
+    told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment), pods)
     shown += (access_open(agent),)
     labels = agent.selector_labels.items()
     wanted = wanted_replicas(inputs.deployment) if agent.pool else agent.replicas

@@ -178,7 +178,8 @@ def _rolling(inputs: ServerInputs, available: Condition, verified: Condition) ->
     reason = problem.reason if problem else "RollingOut"
     message = problem.message if problem else available.message
     if available.status == "True":
-        message += " Pods that can take calls go on meanwhile."
+        end = "" if message.endswith(".") else "."
+        message += f"{end} Pods that can take calls go on meanwhile."
     return Condition("Ready", "False", reason, message)
 
 

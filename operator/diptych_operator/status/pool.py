@@ -29,7 +29,7 @@ def pool_status(
     since = {one.type: transition_time(former.get(one.type), one, now) for one in shown}
     labels = pool.selector_labels.items()
     return {
-        "advice": advice(pool.name, shown, since, rollout_deadline(inputs.deployment)),
+        "advice": advice(pool.name, shown, since, rollout_deadline(inputs.deployment), pool.name),
         "observedGeneration": pool.generation,
         "replicas": count_of(inputs.deployment, "replicas"),
         "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{pool.replicas}",

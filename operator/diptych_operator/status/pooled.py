@@ -57,6 +57,11 @@ class PooledAgent:
     reports: Reports
 
     @property
+    def is_known(self) -> bool:
+        """Whether some pod has it, in whatever form."""
+        return any(self.name in entries for entries in self.reports.values())
+
+    @property
     def is_served(self) -> bool:
         """Whether every ready pod serves it by that document."""
         found = [self.reports.get(pod, {}).get(self.name) for pod in self.ready]

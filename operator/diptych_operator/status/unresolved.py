@@ -31,14 +31,15 @@ def unresolved_references(
     agent = with_tool_servers(with_model(agent, observed), observed)
     return (
         *(Problem(one.reason, one.message) for one in found),
-        *_unresolved_pool(agent, observed),
+        *pool_problems(agent, observed),
         *_unresolved_peers(agent, observed),
         *_unresolved_services(agent, observed),
         *_unresolved_hosts(agent, observed, domain),
     )
 
 
-def _unresolved_pool(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
+def pool_problems(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
+    """Yield why an Agent has no place in its pool."""
     if agent.pool and observed.hosting is None:
         message = f"AgentPool {agent.pool} is not there; create it or correct spec.hosting.pool"
         yield Problem("PoolNotFound", message)

@@ -17,7 +17,9 @@ from diptych_operator.resources.kinds import (
     MODEL_API,
     NETWORK_POLICY,
     SERVICE,
+    ObjectKey,
 )
+from diptych_operator.status.conditions import MissingDependency
 
 IN_POOL = {"hosting": {"pool": "shared"}}
 A, B = ("team", "a"), ("team", "b")
@@ -177,18 +179,35 @@ async def test_a_pool_that_is_missing_or_full_is_named():
         put(harness.api, "a", **IN_POOL)
         put(harness.api, "b", **IN_POOL)
         await harness.until_done()
-        assert harness.conditions(A)["ResolvedRefs"] == ("False", "PoolNotFound")
+        for kind in ("ResolvedRefs", "Progressing", "Ready"):
+            assert harness.conditions(A)[kind] == ("False", "PoolNotFound")
         harness.api.put(AGENT_POOL, pool_object(maxAgents=1))
         await with_pods(harness)
         await serve(harness)
         assert points_at(harness) == (POOLED, 10000)
         assert harness.conditions(A)["ResolvedRefs"][0] == "True"
-        assert harness.conditions(B)["ResolvedRefs"] == ("False", "PoolFull")
+        for kind in ("ResolvedRefs", "Progressing", "Ready"):
+            assert harness.conditions(B)[kind] == ("False", "PoolFull")
         harness.api.remove(AGENT, A)
         await harness.until_done()
         await serve(harness)
         await serve(harness)
         assert points_at(harness, B)[0] == POOLED
+
+
+async def test_one_that_the_pool_does_not_have_says_why(pooled):
+    put(pooled.api, "b", model={"apiRef": {"name": "house"}}, **IN_POOL)
+    await pooled.until_done()
+    assert document(pooled, "b") is None
+    assert pooled.conditions(B)["Ready"] == ("False", "ModelAPINotFound")
+
+
+async def test_advice_names_the_pods_of_the_pool(pooled):
+    key = ObjectKey(AGENT, *A)
+    pooled.cache.missing_dependencies[key] = [MissingDependency("model", "m", "away")]
+    pooled.queue.add(key)
+    await pooled.until_done()
+    assert "-l app.kubernetes.io/instance=shared." in pooled.api.get(AGENT, A)["status"]["advice"]
 
 
 async def test_a_callee_knows_pooled_callers_by_the_pools_account(pooled):

@@ -14,6 +14,8 @@ from diptych_operator.desired.agent_model import (
 from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.deployment import PodDefaults, ProxySettings, pod_template
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, NETWORK_POLICY
+from diptych_operator.status.condition import Problem
+from diptych_operator.status.conditions import StatusInputs, agent_status
 
 KEY = {"secretKeyRef": {"name": "models", "key": "api-key"}}
 OPEN = {"proxy": {}, "allowedNamespaces": {"from": "All"}}
@@ -129,6 +131,14 @@ def test_what_cannot_be_resolved_is_named_and_makes_no_pods(model, apis, reason)
     with pytest.raises(UnresolvedModel) as caught:
         children(with_model(one, state(*apis)), state(*apis))
     assert caught.value.reason == reason
+
+
+def test_the_models_that_may_be_named_are_in_the_advice():
+    api = model_api(models=["gpt-*"], **OPEN)
+    [found] = unresolved_models(using({**REF, "name": "m"}), state(api))
+    problem = Problem(found.reason, found.message)
+    inputs = StatusInputs(unresolved=[problem], blocker=problem)
+    assert "gpt-*" in agent_status(agent(), inputs, "now")["advice"]
 
 
 def test_a_fallback_that_cannot_be_resolved_is_left_out_and_named():

@@ -170,6 +170,8 @@ def test_what_has_drifted_is_named_and_stays_known_while_the_server_is_silent():
 
 def test_why_the_code_is_not_served_is_the_advice():
     assert "line 1, column 5" in status({}, available=0, handshake=FAILURE)["advice"]
+    told = status({}, available=1, handshake=FAILURE)["advice"]
+    assert told.endswith("invalid syntax. Pods that can take calls go on meanwhile.")
 
 
 READY = {
