@@ -5,7 +5,7 @@ Agents ask the endpoint themselves, and their condition Degraded says whether it
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from diptych_operator.desired.rollout import is_rolled_out
@@ -94,7 +94,11 @@ def _ready(api: ModelApi, inputs: ApiInputs) -> Condition:
     if problem:
         message = f"The last good revision keeps serving. {problem.message}"
         return Condition("Ready", "True", "LastGoodRevision", message)
-    return _answered(inputs.answers)
+    answered = _answered(inputs.answers)
+    if answered.reason == "KeyMissing":
+        names = ", ".join(dict.fromkeys(f"{ref.kind} {ref.name}" for ref in api.key_refs))
+        answered = replace(answered, message=f"{answered.message} See {names}.")
+    return answered
 
 
 def _rolling(inputs: ApiInputs) -> Condition:
@@ -128,11 +132,11 @@ def _told(pod: str, answer: Object) -> Condition | None:
         case {"endpoint": {"reason": str(reason)}} if reason:
             code, _, words = reason.partition(": ")
             if code == "unchecked":
-                return Condition("Ready", "Unknown", "NotAsked", f"Pod {pod}: {_text(words)}.")
+                return Condition("Ready", "Unknown", "NotAsked", f"Pod {pod}: {_sentence(words)}")
             kind = _REASONS.get(code, "EndpointUnavailable")
-            return Condition("Ready", "False", kind, f"Pod {pod}: {_text(words or reason)}.")
+            return Condition("Ready", "False", kind, f"Pod {pod}: {_sentence(words or reason)}")
         case {"notes": [note, *_]}:
-            return Condition("Ready", "False", "ProxyImpaired", f"Pod {pod}: {_text(note)}.")
+            return Condition("Ready", "False", "ProxyImpaired", f"Pod {pod}: {_sentence(note)}")
         case {"status": _, **rest} if not rest:
             message = f"Pod {pod} does not say how its endpoint is."
             return Condition("Ready", "Unknown", "NotAsked", message)
@@ -171,6 +175,11 @@ def _advice(shown: Sequence[Condition]) -> str:
     """Return a sentence about what is wrong, for people."""
     wrong = next((one for one in shown[:2] if one.status != "True"), None)
     return f"Serving. {FINE}" if wrong is None else wrong.message
+
+
+def _sentence(value: object) -> str:
+    text = _text(value)
+    return text if text.endswith(".") else f"{text}."
 
 
 def _text(value: object) -> str:

@@ -287,6 +287,17 @@ async def test_ready_is_what_the_pods_of_the_proxy_say(harness, answers, ready):
     assert status["pods"] == "2/2"
 
 
+async def test_a_missing_key_is_named_by_its_secret(harness):
+    put(harness)
+    await harness.until_done()
+    harness.api.settle()
+    reason = "key_missing: The model's API key is missing. Provide its secret."
+    harness.cache.answers[KEY] = {"a": {**WELL, "endpoint": {"is_ok": False, "reason": reason}}}
+    await harness.until_done()
+    told = harness.api.get(MODEL_API, API)["status"]["advice"]
+    assert told == "Pod a: The model's API key is missing. Provide its secret. See Secret models."
+
+
 async def test_a_hosted_server_lists_its_models_itself_and_a_direct_endpoint_is_not_asked(harness):
     put(harness, hosted=HOSTED, proxy=None)
     for field in ("endpoint", "proxy", "allowedNamespaces"):
