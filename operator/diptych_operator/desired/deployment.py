@@ -177,15 +177,37 @@ def pod_template(
     """
     pod = _pod_spec(agent, _sources(agent, config_map, peers), defaults)
     template: dict[str, Any] = {"metadata": {"labels": agent.child_labels}, "spec": pod}
-    template = strategic_merge(template, defaults.template, "the operator's pod template")
+    template = strategic_merge(template, defaults.template, _PLATFORMS)
     for said_in, merge in _TEMPLATE_OVERRIDES:
         before, template = template, merge(template, agent)
         check_locked(before, template, defaults.locked, said_in)
-    for label, value in agent.selector_labels.items():
-        if template["metadata"]["labels"].get(label) != value:
-            sentence = f"spec.podTemplate.metadata.labels must not change {label}"
-            raise ManifestError("PodTemplateInvalid", sentence)
+    _check_labels(template, agent.selector_labels, "spec.podTemplate")
     return template
+
+
+def without_others(template: Object, defaults: PodDefaults) -> Object:
+    """Lay the platform's pod template over one of ours, but for containers that ours lacks."""
+    merged = strategic_merge(template, defaults.template, _PLATFORMS)
+    own = {one["name"] for one in template["spec"]["containers"]}
+    kept = [one for one in merged["spec"]["containers"] if one["name"] in own]
+    return {**merged, "spec": {**merged["spec"], "containers": kept}}
+
+
+def overridden(
+    template: Object, owner: Owner, override: Object, defaults: PodDefaults, said_in: str
+) -> Object:
+    """Lay an owner's own pod template over its pods'. Raises `ManifestError`."""
+    merged = strategic_merge(template, override, said_in)
+    check_locked(template, merged, defaults.locked, said_in)
+    _check_labels(merged, owner.selector_labels, said_in)
+    return merged
+
+
+def _check_labels(template: Object, labels: Mapping[str, str], said_in: str) -> None:
+    for label, value in labels.items():
+        if template["metadata"]["labels"].get(label) != value:
+            sentence = f"{said_in}.metadata.labels must not change {label}"
+            raise ManifestError("PodTemplateInvalid", sentence)
 
 
 def _with_metadata(template: Object, agent: Agent) -> Object:
@@ -220,6 +242,7 @@ def _with_pod_template(template: Object, agent: Agent) -> Object:
     return strategic_merge(template, agent.spec.get("podTemplate") or {}, "spec.podTemplate")
 
 
+_PLATFORMS = "the operator's pod template"
 _REPLACED_FIELDS = ("image", "imagePullPolicy", "resources")
 _TEMPLATE_OVERRIDES = (
     ("spec.metadata", _with_metadata),
@@ -241,39 +264,58 @@ def _pod_spec(agent: Agent, sources: list[Object], defaults: PodDefaults) -> dic
         ],
     }
     if agent.redis:  # whatever `replicas` is: scaling alone must not roll the pods
-        pod["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": agent.selector_labels},
-            }
-        ]
+        pod |= spread(agent)
     return pod
 
 
+def spread(owner: Owner) -> dict[str, Any]:
+    """Return the field of a pod's spec that has an owner's pods on different nodes."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": owner.selector_labels},
+    }
+    return {"topologySpreadConstraints": [constraint]}
+
+
 def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
+    mounts = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}]
+    environment = _environment(agent, defaults.proxy)
+    container = serving_container(_serve_args(agent), environment, mounts, defaults)
+    return {**container, "resources": _resources(agent)}
+
+
+def serving_container(
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    mounts: Sequence[Object],
+    defaults: PodDefaults,
+    start_seconds: int = 60,
+) -> dict[str, Any]:
+    """Return a container that serves at `PORT` by a command of `diptych`, but for its resources."""
+    variables = {
+        **variables,
+        "SHUTDOWN_GRACE_SECONDS": str(RUN_SECONDS),
+        "METRICS_PORT": str(METRICS_PORT),
+    }
     return {
         "name": CONTAINER,
         "image": defaults.image,
         "imagePullPolicy": defaults.pull_policy,
         "command": ["diptych"],
-        "args": _serve_args(agent),
+        "args": list(arguments),
         "ports": [
             {"name": "http", "containerPort": PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
-        "env": _environment(agent, defaults.proxy),
-        "resources": _resources(agent),
-        "startupProbe": probe("/health", periodSeconds=1, failureThreshold=60),
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "startupProbe": probe("/health", periodSeconds=1, failureThreshold=start_seconds),
         "livenessProbe": probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
         "readinessProbe": probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
         "lifecycle": PRE_STOP,
         **RESTRICTED_CONTAINER,
-        "volumeMounts": [
-            {"name": VOLUME, "mountPath": FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-        ],
+        "volumeMounts": [*mounts, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
     }
 
 
@@ -289,15 +331,12 @@ def _serve_args(agent: Agent) -> list[str]:
     return ["serve", f"{FOLDER}/{FILE}", *address, *(["--open"] if agent.is_open else [])]
 
 
-def _environment(agent: Agent, proxy: ProxySettings | None) -> list[dict[str, Any]]:
-    variables = {
+def _environment(agent: Agent, proxy: ProxySettings | None) -> dict[str, str]:
+    return {
         "PUBLIC_URL": agent.url,
-        "SHUTDOWN_GRACE_SECONDS": str(RUN_SECONDS),
-        "METRICS_PORT": str(METRICS_PORT),
         **({"DIPTYCH_MODEL_FILE": f"{FOLDER}/{MODEL_FILE}"} if agent.model_apis else {}),
         **(proxy_variables(proxy, _inside(agent, proxy)) if proxy else {}),
     }
-    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def probe(path: str, port: int = PORT, **timing: int) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from diptych_operator.desired.deployment import (
     RESTRICTED_CONTAINER,
     RESTRICTED_POD,
     PodDefaults,
+    without_others,
 )
-from diptych_operator.desired.strategic_merge import strategic_merge
 from diptych_operator.resources.kinds import Object
 
 
@@ -37,7 +37,4 @@ def job_pod(
     }
     whole = {"restartPolicy": "Never", **RESTRICTED_POD, **(spec or {}), "containers": [own]}
     template = {"metadata": {"labels": dict(labels)}, "spec": whole}
-    merged = strategic_merge(template, pods.template, "the operator's pod template")
-    kept = [one for one in merged["spec"]["containers"] if one["name"] == CONTAINER]
-    merged["spec"]["containers"] = kept  # a proxy beside it would never end
-    return merged
+    return without_others(template, pods)  # a proxy beside it would never end

@@ -4,7 +4,7 @@ A server is reached by the Agents that use it and by the operator, and may reach
 link-local addresses: what a tool asks is not known here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from diptych_operator.desired.child import (
@@ -15,15 +15,18 @@ from diptych_operator.desired.child import (
 )
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.deployment import (
+    PRE_STOP,
     RESTRICTED_CONTAINER,
     RESTRICTED_POD,
     PodDefaults,
+    overridden,
+    probe,
+    rolling_deployment,
+    without_others,
 )
 from diptych_operator.desired.drift import digest
-from diptych_operator.desired.locked_fields import check_locked
 from diptych_operator.desired.metadata import with_metadata
 from diptych_operator.desired.network_policy import Rule, server_policy_spec
-from diptych_operator.desired.strategic_merge import strategic_merge
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -33,17 +36,14 @@ from diptych_operator.resources.kinds import (
     Object,
 )
 from diptych_operator.resources.mcp_server import McpServer
-from diptych_operator.resources.owner import ManifestError
 
 CONTAINER: Final = "server"
 _FILE = "tools.py"
 _FOLDER = "/etc/diptych/tools"
 _SOURCE_DIGEST = "diptych.dev/source"
 """The annotation of pods with the digest of their Python code, so that a change rolls them."""
-_PRE_STOP_SECONDS = 5  # until every node's proxy stops sending requests to a terminating pod
 _GRACE_SECONDS = 30  # with the 20 s that `diptych mcp-server` gives calls under way
-_IDS = frozenset(("runAsUser", "runAsGroup", "fsGroup"))
-_TEMPLATE_FIELD = "spec.runtime.podTemplate"
+_IDS = ("runAsUser", "runAsGroup", "fsGroup")
 
 
 def server_children(
@@ -81,52 +81,18 @@ def _service_spec(server: McpServer) -> dict[str, Any]:
 
 
 def _deployment_spec(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
-    return {
-        "replicas": server.replicas,
-        "minReadySeconds": 2,
-        "revisionHistoryLimit": 3,
-        "progressDeadlineSeconds": 600,
-        "selector": {"matchLabels": server.selector_labels},
-        "strategy": {
-            "type": "RollingUpdate",
-            "rollingUpdate": {
-                "maxSurge": defaults.rollout.max_surge,
-                "maxUnavailable": defaults.rollout.max_unavailable,
-            },
-        },
-        "template": _pod_template(server, defaults),
-    }
-
-
-def _pod_template(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
-    """Return the pod template: ours, the platform's without containers, the server's own."""
     metadata: dict[str, Any] = {"labels": server.child_labels}
     if "python" in server.source:
         metadata["annotations"] = {_SOURCE_DIGEST: digest({"python": server.source["python"]})}
-    template: dict[str, Any] = {"metadata": metadata, "spec": _pod_spec(server, defaults)}
-    template = strategic_merge(template, _shared(defaults), "the operator's pod template")
+    template = without_others({"metadata": metadata, "spec": _pod_spec(server, defaults)}, defaults)
     own = server.runtime.get("podTemplate") or {}
-    merged = strategic_merge(template, own, _TEMPLATE_FIELD)
-    check_locked(template, merged, defaults.locked, _TEMPLATE_FIELD)
-    for label, value in server.selector_labels.items():
-        if merged["metadata"]["labels"].get(label) != value:
-            sentence = f"{_TEMPLATE_FIELD}.metadata.labels must not change {label}"
-            raise ManifestError("PodTemplateInvalid", sentence)
-    return merged
-
-
-def _shared(defaults: PodDefaults) -> Mapping[str, Any]:
-    """Return the platform's pod template without its containers, which belong to Agents."""
-    spec = defaults.template.get("spec") or {}
-    kept = {name: v for name, v in spec.items() if name not in {"containers", "initContainers"}}
-    return {**defaults.template, "spec": kept} if "spec" in defaults.template else defaults.template
+    template = overridden(template, server, own, defaults, "spec.runtime.podTemplate")
+    return rolling_deployment(server, server.replicas, template, defaults.rollout)
 
 
 def _pod_spec(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
     security = server.runtime.get("security") or {}
-    ids = {
-        name: security[name] for name in ("runAsUser", "runAsGroup", "fsGroup") if name in security
-    }
+    ids = {name: security[name] for name in _IDS if name in security}
     storage = server.config.get("storage") or ()
     volumes = [{"name": "tmp", "emptyDir": {}}]
     if "python" in server.source:
@@ -157,7 +123,7 @@ def _container(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
             "limits": {"memory": "512Mi"},
         },
         **_probes(server),
-        "lifecycle": {"preStop": {"sleep": {"seconds": _PRE_STOP_SECONDS}}},
+        "lifecycle": PRE_STOP,
         **RESTRICTED_CONTAINER,
         "securityContext": {**restricted, "readOnlyRootFilesystem": is_read_only},
         "volumeMounts": list(_mounts(server)),
@@ -186,15 +152,15 @@ def _program(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
 
 
 def _probes(server: McpServer) -> dict[str, Any]:
-    def probe(path: str, **timing: int) -> dict[str, Any]:
+    def ask(path: str, **timing: int) -> dict[str, Any]:
         if not server.runs_our_image:
             return {"tcpSocket": {"port": server.port}, **timing}
-        return {"httpGet": {"path": path, "port": server.port, "scheme": "HTTP"}, **timing}
+        return probe(path, server.port, **timing)
 
     return {
-        "startupProbe": probe("/health", periodSeconds=1, failureThreshold=120),
-        "livenessProbe": probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
-        "readinessProbe": probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
+        "startupProbe": ask("/health", periodSeconds=1, failureThreshold=120),
+        "livenessProbe": ask("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
+        "readinessProbe": ask("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
     }
 
 

@@ -25,15 +25,15 @@ from diptych_operator.desired.child import (
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.deployment import (
     GRACE_SECONDS,
-    MIN_READY_SECONDS,
-    PRE_STOP_SECONDS,
-    RESTRICTED_CONTAINER,
     RESTRICTED_POD,
-    RUN_SECONDS,
     PodDefaults,
     key_sources,
     probe,
     proxy_variables,
+    rolling_deployment,
+    serving_container,
+    spread,
+    without_others,
 )
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.endpoints import noted
@@ -45,12 +45,10 @@ from diptych_operator.desired.network_policy import (
 )
 from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.resolved_manifest import FOLDER
-from diptych_operator.desired.strategic_merge import strategic_merge
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
-    METRICS_PORT,
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     PORT,
@@ -188,31 +186,13 @@ def _proxy_deployment(api: ModelApi, platform: Platform) -> Object:
     variables = {
         "DIPTYCH_PROXY_CONFIG": FOLDER,
         "PORT": str(PORT),
-        "SHUTDOWN_GRACE_SECONDS": str(RUN_SECONDS),
-        "METRICS_PORT": str(METRICS_PORT),
         **proxy_variables(pods.proxy),
     }
+    mounts = [{"name": "diptych", "mountPath": FOLDER, "readOnly": True}]
     container = {
+        **serving_container(["model-proxy", "--host", "::"], variables, mounts, pods),
         "name": PROXY,
-        "image": pods.image,
-        "imagePullPolicy": pods.pull_policy,
-        "command": ["diptych"],
-        "args": ["model-proxy", "--host", "::"],
-        "ports": [
-            {"name": "http", "containerPort": PORT, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
-        ],
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
         "resources": api.spec["proxy"].get("resources") or _RESOURCES,
-        "startupProbe": probe("/health", periodSeconds=1, failureThreshold=60),
-        "livenessProbe": probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
-        "readinessProbe": probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
-        **RESTRICTED_CONTAINER,
-        "volumeMounts": [
-            {"name": "diptych", "mountPath": FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-        ],
     }
     items = [{"key": _CONFIG, "path": _CONFIG}]
     configuration = {"configMap": {"name": proxy_config_map_name(api), "items": items}}
@@ -226,36 +206,10 @@ def _proxy_deployment(api: ModelApi, platform: Platform) -> Object:
             {"name": "diptych", "projected": {"sources": sources}},
             {"name": "tmp", "emptyDir": {}},
         ],
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": api.selector_labels},
-            }
-        ],
+        **spread(api),
     }
-    rollout = {"maxSurge": 1, "maxUnavailable": 0}
-    return {
-        "replicas": api.replicas,
-        "minReadySeconds": MIN_READY_SECONDS,
-        "revisionHistoryLimit": 3,
-        "progressDeadlineSeconds": 600,
-        "selector": {"matchLabels": api.selector_labels},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": rollout},
-        "template": _template(api.child_labels, pod, pods),
-    }
-
-
-def _template(labels: Mapping[str, str], pod: Object, defaults: PodDefaults) -> Object:
-    """Lay the platform's pod template over a pod, but for containers that are not the pod's."""
-    template = {"metadata": {"labels": dict(labels)}, "spec": pod}
-    merged = strategic_merge(template, defaults.template, "the operator's pod template")
-    own = {one["name"] for one in pod["containers"]}
-    kept = [one for one in merged["spec"]["containers"] if one["name"] in own]
-    spec = {**merged["spec"], "containers": kept}
-    metadata = {**merged["metadata"], "labels": {**merged["metadata"]["labels"], **labels}}
-    return {"metadata": metadata, "spec": spec}
+    template = without_others({"metadata": {"labels": api.child_labels}, "spec": pod}, pods)
+    return rolling_deployment(api, api.replicas, template, pods.rollout)
 
 
 def _server(api: ModelApi, users: Users, platform: Platform) -> Iterator[Object]:
@@ -341,4 +295,5 @@ def _server_template(api: ModelApi, defaults: PodDefaults) -> Object:
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
         ],
     }
-    return _template({**api.child_labels, **api.server_labels}, pod, defaults)
+    labels = {**api.child_labels, **api.server_labels}
+    return without_others({"metadata": {"labels": labels}, "spec": pod}, defaults)

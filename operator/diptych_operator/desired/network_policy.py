@@ -98,12 +98,7 @@ def policy_spec(
     egress = egress_rules(agent, observed, network)
     if keeps_former_egress:
         egress = _unique([*egress, *_live_egress(observed)])
-    return {
-        "podSelector": {"matchLabels": agent.selector_labels},
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": ingress_rules(agent, network, sources),
-        "egress": egress,
-    }
+    return _policy(agent.selector_labels, ingress_rules(agent, network, sources), egress)
 
 
 def ingress_rules(
@@ -136,7 +131,7 @@ def serving_rules(
         ]
         rules.append({"from": agents, "ports": [_tcp(PORT)]})
     if network.operator_namespace:
-        operator = _pods(network.operator_namespace, OPERATOR_POD_LABELS)
+        operator = pods_of(network.operator_namespace, OPERATOR_POD_LABELS)
         rules.append({"from": [operator], "ports": [_tcp(PORT)]})
     if gateways := [dict(source) for source in (*network.ingress_from, *sources)]:
         rules.append({"from": gateways, "ports": [_tcp(PORT)]})
@@ -185,33 +180,16 @@ def schedule_policy_spec(
         {"to": [{"podSelector": {"matchLabels": place.labels}}], "ports": [_tcp(place.port)]}
         for place in observed.places_of(agent.namespaced_name)
     ]
-    return {
-        "podSelector": {"matchLabels": schedule_pod_labels(agent.name)},
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [],
-        "egress": [*_to_name_servers(network.dns), *to_agent],
-    }
+    egress = [*_to_name_servers(network.dns), *to_agent]
+    return _policy(schedule_pod_labels(agent.name), [], egress)
 
 
 def server_policy_spec(
     server: McpServer, users: Sequence[Rule], network: NetworkSettings
 ) -> dict[str, Any]:
     """Return the spec for a tool server: its users and the operator reach it."""
-    sources = [*users]
-    if network.operator_namespace:
-        sources.append(_pods(network.operator_namespace, OPERATOR_POD_LABELS))
-    rule = {"from": sources, "ports": [_tcp(server.port)]}
-    return {
-        "podSelector": {"matchLabels": server.selector_labels},
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [rule] if sources else [],  # a rule without sources would let everybody in
-        "egress": [*_to_name_servers(network.dns), {"to": list(_ANYWHERE_OR_ANY_POD)}],
-    }
-
-
-def pods_of(namespace: str, labels: Mapping[str, str]) -> Rule:
-    """Return the NetworkPolicy peer for pods with these labels."""
-    return _pods(namespace, labels)
+    egress = [*_to_name_servers(network.dns), {"to": list(_ANYWHERE_OR_ANY_POD)}]
+    return _policy(server.selector_labels, _ingress(users, server.port, network), egress)
 
 
 def proxy_policy_spec(
@@ -232,10 +210,7 @@ def proxy_policy_spec(
     if api.hosted:
         ports = [_tcp(api.server_port)]
         egress.append({"to": [{"podSelector": {"matchLabels": api.server_labels}}], "ports": ports})
-    ingress = _ingress(users, PORT, network)
-    if network.metrics_from:
-        readers = [dict(reader) for reader in network.metrics_from]
-        ingress.append({"from": readers, "ports": [_tcp(METRICS_PORT)]})
+    ingress = [*_ingress(users, PORT, network), *metrics_rules(network)]
     return _policy(api.selector_labels, ingress, _unique(egress))
 
 
@@ -263,7 +238,7 @@ def _policy(labels: Mapping[str, str], ingress: list[Rule], egress: list[Rule]) 
 def _ingress(sources: Sequence[Rule], port: int, network: NetworkSettings) -> list[Rule]:
     rules: list[Rule] = []
     if network.operator_namespace:
-        operator = _pods(network.operator_namespace, OPERATOR_POD_LABELS)
+        operator = pods_of(network.operator_namespace, OPERATOR_POD_LABELS)
         rules.append({"from": [operator], "ports": [_tcp(port)]})
     if sources:
         rules.append({"from": list(sources), "ports": [_tcp(port)]})
@@ -291,7 +266,7 @@ def _delegating_namespaces(agent: Agent) -> Mapping[str, Any] | None:
 
 def _to_name_servers(dns: DnsSettings) -> Iterator[Rule]:
     servers: list[Rule] = [
-        _pods(namespace, dns.labels) if dns.labels else _namespace(namespace)
+        pods_of(namespace, dns.labels) if dns.labels else _namespace(namespace)
         for namespace in dns.namespaces
     ]
     servers += [{"ipBlock": {"cidr": block}} for block in dns.blocks]
@@ -308,7 +283,7 @@ def _to_peers(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
 
 def _to_places(places: Iterable[Place]) -> Iterator[Rule]:
     for place in places:
-        yield {"to": [_pods(place.namespace, place.labels)], "ports": [_tcp(place.port)]}
+        yield {"to": [pods_of(place.namespace, place.labels)], "ports": [_tcp(place.port)]}
 
 
 def _to_services(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
@@ -348,7 +323,7 @@ def _to_service(name: NamespacedName, port: int, observed: ObservedState) -> Ite
     if is_external_name(service) or not spec.get("selector"):
         yield {"to": list(_ANYWHERE_OR_ANY_POD), "ports": ports}
     else:
-        yield {"to": [_pods(namespace, spec["selector"])], "ports": ports}
+        yield {"to": [pods_of(namespace, spec["selector"])], "ports": ports}
 
 
 def _to_outside(found: Address) -> Rule:
@@ -390,7 +365,8 @@ def _with_protocols(rule: Rule) -> Rule:
     return {**rule, "ports": [{"protocol": "TCP", **port} for port in rule["ports"]]}
 
 
-def _pods(namespace: str, labels: Mapping[str, str]) -> Rule:
+def pods_of(namespace: str, labels: Mapping[str, str]) -> Rule:
+    """Return the NetworkPolicy peer for pods with these labels."""
     return {**_namespace(namespace), "podSelector": {"matchLabels": dict(labels)}}
 
 

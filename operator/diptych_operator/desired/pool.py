@@ -27,19 +27,16 @@ from diptych_operator.desired.child import (
 )
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.deployment import (
-    CONTAINER,
     GRACE_SECONDS,
-    PRE_STOP,
-    RESTRICTED_CONTAINER,
     RESTRICTED_POD,
-    RUN_SECONDS,
     PodDefaults,
-    probe,
+    overridden,
     proxy_variables,
     rolling_deployment,
+    serving_container,
+    spread,
 )
 from diptych_operator.desired.expose import check_expose, ingress_sources
-from diptych_operator.desired.locked_fields import check_locked
 from diptych_operator.desired.network_policy import (
     Rule,
     egress_rules,
@@ -65,7 +62,6 @@ from diptych_operator.resources.agent_pool import FIRST_PORT, AgentPool
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
-    METRICS_PORT,
     NETWORK_POLICY,
     PORT,
     SERVICE,
@@ -346,14 +342,9 @@ def pod_template(pool: AgentPool, needs: frozenset[Need], defaults: PodDefaults)
         "metadata": {"labels": pool.child_labels},
         "spec": _pod_spec(pool, needs, defaults),
     }
-    before = strategic_merge(template, defaults.template, "the operator's pod template")
-    template = strategic_merge(before, pool.spec.get("podTemplate") or {}, "spec.podTemplate")
-    check_locked(before, template, defaults.locked, "spec.podTemplate")
-    for label, value in pool.selector_labels.items():
-        if template["metadata"]["labels"].get(label) != value:
-            sentence = f"spec.podTemplate.metadata.labels must not change {label}"
-            raise ManifestError("PodTemplateInvalid", sentence)
-    return template
+    template = strategic_merge(template, defaults.template, "the operator's pod template")
+    own = pool.spec.get("podTemplate") or {}
+    return overridden(template, pool, own, defaults, "spec.podTemplate")
 
 
 def _pod_spec(pool: AgentPool, needs: frozenset[Need], defaults: PodDefaults) -> dict[str, Any]:
@@ -367,14 +358,7 @@ def _pod_spec(pool: AgentPool, needs: frozenset[Need], defaults: PodDefaults) ->
             *({"name": _volume_name(path), **source} for path, source in volumes.items()),
             {"name": "tmp", "emptyDir": {}},
         ],
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": pool.selector_labels},
-            }
-        ],
+        **spread(pool),
     }
 
 
@@ -385,33 +369,15 @@ def _container(
     variables = {
         "DIPTYCH_POOL_NAME": pool.name,
         "DIPTYCH_POOL_NAMESPACE": pool.namespace,
-        "SHUTDOWN_GRACE_SECONDS": str(RUN_SECONDS),
-        "METRICS_PORT": str(METRICS_PORT),
         **proxy_variables(defaults.proxy, (f".{one}" for one in sorted({pool.namespace, *peers}))),
     }
     mounts = [
         {"name": _volume_name(path), "mountPath": f"{FOLDER}/{path}", "readOnly": True}
         for path in paths
     ]
-    return {
-        "name": CONTAINER,
-        "image": defaults.image,
-        "imagePullPolicy": defaults.pull_policy,
-        "command": ["diptych"],
-        "args": ["pool", "--host", "::", "--port", str(PORT)],
-        "ports": [
-            {"name": "http", "containerPort": PORT, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
-        ],
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-        "resources": pool.spec.get("resources") or _RESOURCES,
-        "startupProbe": probe("/health", periodSeconds=1, failureThreshold=_START_SECONDS),
-        "livenessProbe": probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
-        "readinessProbe": probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
-        "lifecycle": PRE_STOP,
-        **RESTRICTED_CONTAINER,
-        "volumeMounts": [*mounts, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
-    }
+    arguments = ["pool", "--host", "::", "--port", str(PORT)]
+    container = serving_container(arguments, variables, mounts, defaults, _START_SECONDS)
+    return {**container, "resources": pool.spec.get("resources") or _RESOURCES}
 
 
 def _volumes(pool: AgentPool, needs: frozenset[Need]) -> Iterator[tuple[str, Object]]:

@@ -60,10 +60,9 @@ def manifest_tools(harness):
 
 
 def ingress(harness):
-    [rule] = harness.api.get(NETWORK_POLICY, CHILD)["spec"]["ingress"]
-    return [
-        one["podSelector"]["matchLabels"].get("app.kubernetes.io/instance") for one in rule["from"]
-    ]
+    rules = harness.api.get(NETWORK_POLICY, CHILD)["spec"]["ingress"]
+    found = [one["podSelector"]["matchLabels"] for rule in rules for one in rule["from"]]
+    return [labels.get("app.kubernetes.io/instance") for labels in found]
 
 
 async def test_an_agent_and_its_server_find_each_other_in_any_order(harness):
@@ -77,7 +76,7 @@ async def test_an_agent_and_its_server_find_each_other_in_any_order(harness):
     assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
     url = "http://calc-tools.tools.svc:8000/mcp"
     assert manifest_tools(harness) == [{"name": "calc", "url": url}]
-    assert ingress(harness) == ["coordinator", None]  # the last is the operator
+    assert ingress(harness) == [None, "coordinator"]  # the first is the operator
     [egress] = [
         rule
         for rule in harness.api.get(NETWORK_POLICY, NAME)["spec"]["egress"]
@@ -108,7 +107,7 @@ async def test_namespaces_that_it_chooses_come_and_go(harness):
     selector = {"matchLabels": {"may": "yes"}}
     put(harness, allowedNamespaces={"from": "Selector", "selector": selector})
     await harness.until_done()
-    assert ingress(harness) == ["coordinator", None]
+    assert ingress(harness) == [None, "coordinator"]
     content = {"metadata": {"name": "team", "labels": {}}}
     affected = harness.cache.put(NAMESPACE, harness.api.put(NAMESPACE, content))
     assert {KEY, ObjectKey(AGENT, *NAME)} <= affected

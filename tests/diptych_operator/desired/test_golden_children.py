@@ -6,12 +6,11 @@ operator rolls the pods or writes to every child. If it is meant, write the file
     WRITE_GOLDEN=1 .venv/bin/pytest tests/diptych_operator/desired/test_golden_children.py
 """
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
 from support.agents import agent, children, observed, service
+from support.golden import assert_golden
 
 from diptych_operator.desired.access import TokenIssuer
 
@@ -58,22 +57,4 @@ STATE = replace(observed(agent("researcher"), LAWYER, service("wiki")), issuer=I
 
 def test_the_children_are_those_of_the_golden_file():
     objects = list(children(AGENT, STATE).to_apply)
-    if "WRITE_GOLDEN" in os.environ:
-        GOLDEN.write_text(
-            yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-        )
-    assert objects == list(yaml.safe_load_all(GOLDEN.read_text()))
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes equal values in full, and texts of several lines as such."""
-
-    def ignore_aliases(self, data):
-        return True
-
-    def represent_text(self, data):
-        style = "|" if "\n" in data else None
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
-
-
-_Dumper.add_representer(str, _Dumper.represent_text)
+    assert_golden(objects, GOLDEN)

@@ -3,13 +3,12 @@
 WRITE_GOLDEN=1 .venv/bin/pytest tests/diptych_operator/desired/test_mcp_server.py
 """
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from support.agents import PLATFORM, mcp_server
+from support.golden import assert_golden
 
 from diptych_operator.desired.locked_fields import locked_field
 from diptych_operator.desired.mcp_server import server_children
@@ -55,9 +54,7 @@ SERVERS = (
 
 def test_the_children_are_those_of_the_golden_file():
     objects = [child for one in SERVERS for child in server_children(one, USERS, PLATFORM)]
-    if "WRITE_GOLDEN" in os.environ:
-        GOLDEN.write_text(yaml.safe_dump_all(objects, sort_keys=False))
-    assert objects == list(yaml.safe_load_all(GOLDEN.read_text()))
+    assert_golden(objects, GOLDEN)
 
 
 def of_kind(kind, *given):

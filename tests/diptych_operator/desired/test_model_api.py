@@ -4,13 +4,12 @@ WRITE_GOLDEN=1 .venv/bin/pytest tests/diptych_operator/desired/test_model_api.py
 """
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from support.agents import PLATFORM, model_api, observed, service
+from support.golden import assert_golden
 
 from diptych.access.grants import Right, Subject, rights_of
 from diptych.manifest.access import read_platform_access
@@ -61,9 +60,7 @@ def test_the_children_are_those_of_the_golden_file():
         for one in (PROXIED, HOSTED)
         for child in model_api_children(one, STATE, USERS, PLATFORM)
     ]
-    if "WRITE_GOLDEN" in os.environ:
-        GOLDEN.write_text(yaml.safe_dump_all(objects, sort_keys=False))
-    assert objects == list(yaml.safe_load_all(GOLDEN.read_text()))
+    assert_golden(objects, GOLDEN)
 
 
 def test_without_proxy_and_server_there_is_nothing_to_make():

@@ -1,13 +1,12 @@
 """The objects of a pool: a golden file, and what keeps its pods from rolling."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from support.agents import PLATFORM, agent, observed, service, settled
+from support.golden import assert_golden
 from support.pools import REDIS, pool
 
 from diptych_operator.desired import pool as pool_module
@@ -64,11 +63,7 @@ def test_the_children_are_those_of_the_golden_file():
     a = member("a", model=MODEL, agents=[{"name": "b"}])
     b = member("b", allowedNamespaces={"from": "All"})
     first = children(state(a, b))
-    found = list(children(state(a, b, live=first)).to_apply)
-    if os.environ.get("WRITE_GOLDEN"):
-        text = yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True, width=100)
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert found == list(yaml.safe_load_all(GOLDEN.read_text(encoding="utf-8")))
+    assert_golden(list(children(state(a, b, live=first)).to_apply), GOLDEN)
 
 
 def test_numbers_are_kept_until_no_pod_knows_the_agent_and_then_given_again():
