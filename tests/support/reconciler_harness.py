@@ -81,20 +81,7 @@ class Harness:
             PoolPlaces(cache, self.queue, self.handover, self.platform),
             lambda: self.clock.now,
         )
-        pools = PoolReconciler(
-            client,
-            cache,
-            self.queue,
-            self.claims,
-            self.issuer,
-            self.platform,
-            self.handover,
-            lambda: self.clock.now,
-        )
-        self.servers = McpServerReconciler(
-            client, cache, self.queue, self.claims, self.platform, lambda: self.clock.now
-        )
-        self.apis = ModelApiReconciler(
+        given = (
             client,
             cache,
             self.queue,
@@ -103,6 +90,9 @@ class Harness:
             self.platform,
             lambda: self.clock.now,
         )
+        pools = PoolReconciler(*given, handover=self.handover)
+        self.servers = McpServerReconciler(*given)
+        self.apis = ModelApiReconciler(*given)
         self.reconcilers = {
             AGENT: self.reconciler.reconcile,
             MODEL_API: self.apis.reconcile,

@@ -7,7 +7,7 @@ replaces a newer one, and a list from before a deletion does not bring the objec
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from diptych_operator.desired.agent_model import (
     fallback_names,
@@ -36,7 +36,6 @@ from diptych_operator.resources.agent import Agent, bad_conditions, ready_status
 from diptych_operator.resources.agent_pool import FIRST_PORT, AgentPool, pool_of_service
 from diptych_operator.resources.kinds import (
     AGENT,
-    AGENT_POOL,
     CHILD_KINDS,
     CONFIG_MAP,
     CRON_JOB,
@@ -95,6 +94,7 @@ class ReferrerIndex:
         return before
 
 
+_Owner = TypeVar("_Owner", bound=Owner)
 _LABELLED = (POD, JOB, CRON_JOB, CONFIG_MAP)
 _CHILDREN = (*CHILD_KINDS, *ROUTE_KINDS)
 _POD_STATUS_FIELDS = {
@@ -211,8 +211,7 @@ class ObjectCache:
         return {one for one in self._referrers.of(key) if self._is_there(one)}
 
     def pool(self, name: NamespacedName) -> AgentPool | None:
-        content = self._objects[AGENT_POOL].get(name)
-        return AgentPool.read(content) if content else None
+        return self.read(AgentPool, name)
 
     def pools(self, agent: Agent) -> list[NamespacedName]:
         """Name the accounts of the pools in which an Agent runs: the one that it chose, and the one
@@ -276,17 +275,12 @@ class ObjectCache:
         content = self._objects[key.kind].get(key.namespaced_name)
         return OWNERS[key.kind].read(content) if content else None
 
+    def read(self, owner_type: type[_Owner], name: NamespacedName) -> _Owner | None:
+        content = self._objects[owner_type.kind].get(name)
+        return owner_type.read(content) if content else None
+
     def agent(self, name: NamespacedName) -> Agent | None:
-        content = self._objects[AGENT].get(name)
-        return Agent.read(content) if content else None
-
-    def mcp_server(self, name: NamespacedName) -> McpServer | None:
-        content = self._objects[MCP_SERVER].get(name)
-        return McpServer.read(content) if content else None
-
-    def model_api(self, name: NamespacedName) -> ModelApi | None:
-        content = self._objects[MODEL_API].get(name)
-        return ModelApi.read(content) if content else None
+        return self.read(Agent, name)
 
     def is_watched(self, namespace: str) -> bool:
         return self.watched_namespaces is None or namespace in self.watched_namespaces
@@ -399,7 +393,7 @@ class ObjectCache:
 
     def _mcp_servers(self, wanted: Iterable[ObjectKey]) -> dict[NamespacedName, McpServer]:
         names = _names(wanted, MCP_SERVER)
-        return {name: server for name in names if (server := self.mcp_server(name))}
+        return {name: server for name in names if (server := self.read(McpServer, name))}
 
     def observe_model_api(self, api: ModelApi) -> ObservedState:
         """Return what a decision about a ModelAPI depends on; from now on its changes affect it."""
@@ -443,7 +437,7 @@ class ObjectCache:
     def _existing_model_apis(
         self, names: Iterable[NamespacedName]
     ) -> dict[NamespacedName, ModelApi]:
-        return {name: api for name in names if (api := self.model_api(name))}
+        return {name: api for name in names if (api := self.read(ModelApi, name))}
 
     def _services_of(self, urls: Iterable[str], namespace: str) -> set[ObjectKey]:
         """Return the Services that the hosts of URLs may name."""

@@ -59,7 +59,7 @@ class HandshakePoll:
         if found is not None and found.reason is None:
             self._due[mark] = time.monotonic() + PERIOD
         known = self._cache.handshakes
-        if self._cache.mcp_server(server.namespaced_name) is None or found == known.get(server.key):
+        if self._cache.owner(server.key) is None or found == known.get(server.key):
             return
         if found is None:
             known.pop(server.key, None)

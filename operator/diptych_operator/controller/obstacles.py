@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError
 from diptych_operator.resources.kinds import Object, kind_of
-from diptych_operator.resources.owner import Owner, controller_of, is_owned_by
+from diptych_operator.resources.owner import ManifestError, Owner, controller_of, is_owned_by
 from diptych_operator.status.condition import (
     FORMER_OWNER,
     KIND_MISSING,
@@ -62,6 +62,18 @@ def as_refusal(kind: str) -> Iterator[None]:
     except InvalidError as error:
         message = f"The cluster does not take the {kind}: {error}"
         raise Rejected(Problem("Refused", message)) from error
+
+
+@contextmanager
+def as_rejection() -> Iterator[None]:
+    """Raise `Rejected` for a manifest that cannot be served."""
+    try:
+        yield
+    except ManifestError as error:
+        raise Rejected(Problem(error.reason, f"{error}.")) from error
+    except ValueError as error:
+        message = f"A URL of the manifest is invalid: {error}."
+        raise Rejected(Problem("InvalidUrl", message)) from error
 
 
 def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | None:

@@ -4,18 +4,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from diptych_operator.controller.apply import Answers, Applier
-from diptych_operator.controller.attempts import Attempts
-from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.claims import NamespaceClaims
-from diptych_operator.controller.cluster_issuer import ClusterIssuer
-from diptych_operator.controller.obstacles import Rejected, issuer_unknown
+from diptych_operator.controller.attempts import Outcome
+from diptych_operator.controller.obstacles import as_rejection, issuer_unknown
+from diptych_operator.controller.owner_reconciler import OwnerReconciler
 from diptych_operator.controller.pool_handover import PoolHandover
-from diptych_operator.controller.status_writer import StatusWriter
-from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.agent_model import with_model
-from diptych_operator.desired.children import Platform
 from diptych_operator.desired.pool import (
     Member,
     PoolChildren,
@@ -25,100 +20,59 @@ from diptych_operator.desired.pool import (
 )
 from diptych_operator.desired.pool_documents import hosted
 from diptych_operator.desired.tool_servers import with_tool_servers
-from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.resources.agent_pool import AgentPool
-from diptych_operator.resources.kinds import (
-    AGENT,
-    AGENT_POOL,
-    NETWORK_POLICY,
-    NamespacedName,
-    ObjectKey,
-)
-from diptych_operator.resources.owner import ManifestError
-from diptych_operator.status.condition import Problem
+from diptych_operator.resources.kinds import AGENT, NETWORK_POLICY, ObjectKey
 from diptych_operator.status.conditions import StatusInputs
 from diptych_operator.status.pool import pool_status
 from diptych_operator.status.pooled import ready_pods
 
 
-class PoolReconciler:
+class PoolReconciler(OwnerReconciler[AgentPool, PoolState]):
     """Makes the cluster match the AgentPools."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it works with
-        self,
-        client: KubernetesClient,
-        cache: ObjectCache,
-        queue: WorkQueue,
-        claims: NamespaceClaims,
-        issuer: ClusterIssuer,
-        platform: Platform,
-        handover: PoolHandover,
-        now: Callable[[], str],
-    ) -> None:
-        """`now` returns the time as the API writes it, in whole seconds."""
-        self._cache = cache
-        self._queue = queue
-        self._claims = claims
-        self._issuer = issuer
-        self._platform = platform
+    owner_type = AgentPool
+
+    def __init__(self, *given: Any, handover: PoolHandover) -> None:  # noqa: ANN401 - as the others
+        super().__init__(*given)
         self._handover = handover
-        answers = Answers(cache, queue)
-        self._status_writer = StatusWriter(client, cache, answers, now)
-        self._applier = Applier(client, cache, answers, platform.pods.locked)
-        self._attempts = Attempts()
         self._children: dict[ObjectKey, PoolChildren] = {}
         self._told: dict[ObjectKey, _Told] = {}
 
-    async def reconcile(self, name: NamespacedName) -> float | None:
-        """Reconcile a pool; return the seconds after which to reconcile it again, or None.
-
-        Raises `ApiError` if the API failed and a retry may help.
-        """
-        pool = self._cache.pool(name)
-        if pool is None or pool.is_terminating:
-            self._forget(name)
-            return None
-        if not await self._claims.claim(name[0]):
-            return None
-        if self._issuer.current is None:
-            await self._issuer.refresh()
-        state = self._observe(pool)
-        outcome = await self._attempts.outcome(pool, self._make_children(pool, state))
+    def _status(
+        self,
+        owner: AgentPool,
+        state: PoolState,  # noqa: ARG002 - the children say more
+        outcome: Outcome,
+    ) -> Callable[[str], Mapping[str, Any]]:
         inputs = StatusInputs(
             rejection=outcome.rejection,
             blocker=outcome.blocker,
-            deployment=self._cache.deployment(pool),
-            pods=self._cache.pods(pool.key),
+            deployment=self._cache.deployment(owner),
+            pods=self._cache.pods(owner.key),
             missing_dependencies=(),
-            start_problem=self._cache.start_problems.get(pool.key),
+            start_problem=self._cache.start_problems.get(owner.key),
         )
-        children = self._children.get(pool.key)
-        numbers = children.numbers if children else pool.status.get("ports") or {}
-        agents = len(children.documents) if children else pool.status.get("agents", 0)
-        write = partial(pool_status, pool, inputs, numbers, agents)
-        again = await self._status_writer.write(pool, write)
-        if children:
-            self._queue_changed(pool, children)
-        if outcome.failure:
-            raise outcome.failure
-        return min(filter(None, (again, outcome.retry_after)), default=None)
+        children = self._children.get(owner.key)
+        numbers = children.numbers if children else owner.status.get("ports") or {}
+        agents = len(children.documents) if children else owner.status.get("agents", 0)
+        return partial(pool_status, owner, inputs, numbers, agents)
 
-    def _observe(self, pool: AgentPool) -> PoolState:
+    def _observe(self, owner: AgentPool) -> PoolState:
         members: list[Member] = []
         leaving: list[Member] = []
-        for agent in self._cache.agents_of(pool):
-            served = hosted(agent, pool)
+        for agent in self._cache.agents_of(owner):
+            served = hosted(agent, owner)
             observed = self._cache.observe_and_track(served)
             served = with_model(with_tool_servers(served, observed), observed)
             member = Member(served, replace(observed, issuer=self._issuer.current))
-            (members if agent.pool == pool.name else leaving).append(member)
-        pods, record = self._cache.pods(pool.key), self._handover.record(pool.key)
+            (members if agent.pool == owner.name else leaving).append(member)
+        pods, record = self._cache.pods(owner.key), self._handover.record(owner.key)
         return PoolState(
             members=members,
             leaving=leaving,
-            deployment=self._cache.deployment(pool),
-            network_policy=self._cache.child(pool, NETWORK_POLICY),
-            config_maps=self._cache.config_maps(pool),
+            deployment=self._cache.deployment(owner),
+            network_policy=self._cache.child(owner, NETWORK_POLICY),
+            config_maps=self._cache.config_maps(owner),
             pods=pods,
             issuer=self._issuer.current,
             served=frozenset(agent for report in record.reports.values() for agent in report),
@@ -126,33 +80,32 @@ class PoolReconciler:
             now=int(time.time()),
         )
 
-    async def _make_children(self, pool: AgentPool, state: PoolState) -> None:
-        try:
-            children = pool_children(pool, state, self._platform)
-        except ManifestError as error:
-            raise Rejected(Problem(error.reason, f"{error}.")) from error
-        has_access = any(one["metadata"]["name"] == access_name(pool) for one in state.config_maps)
+    async def _make_children(self, owner: AgentPool, state: PoolState) -> None:
+        with as_rejection():
+            children = pool_children(owner, state, self._platform)
+        access = access_name(owner)
+        has_access = any(one["metadata"]["name"] == access for one in state.config_maps)
         if not (state.issuer or has_access):
             raise issuer_unknown(self._issuer.problem)
-        live = await self._applier.find_live(pool, children.to_apply)
-        obstacle = await self._applier.apply_all(pool, children.to_apply, live)
-        await self._applier.delete_surplus(pool, children.to_apply, children.obsolete)
-        self._children[pool.key] = children
-        self._handover.record(pool.key).refused = children.refused
-        self._handover.hand_over(pool.key, children.documents)
+        obstacle = await self._apply(owner, children.to_apply, children.obsolete)
+        self._children[owner.key] = children
+        self._handover.record(owner.key).refused = children.refused
+        self._handover.hand_over(owner.key, children.documents)
         if obstacle:
             raise obstacle
 
-    def _queue_changed(self, pool: AgentPool, children: PoolChildren) -> None:
+    def _notify(self, owner: AgentPool) -> None:
         """Queue the Agents whose place has changed, and the callers of those with another port."""
-        ready = ready_pods(self._cache.pods(pool.key))
-        told = _Told(dict(_places(children)), ready, pool.replicas)
-        former = self._told.get(pool.key, _Told({}))
-        self._told[pool.key] = told
+        if (children := self._children.get(owner.key)) is None:
+            return
+        ready = ready_pods(self._cache.pods(owner.key))
+        told = _Told(dict(_places(children)), ready, owner.replicas)
+        former = self._told.get(owner.key, _Told({}))
+        self._told[owner.key] = told
         if ready != former.ready:
             self._handover.look()
         for name in told.places.keys() | former.places.keys():
-            key = ObjectKey(AGENT, pool.namespace, name)
+            key = ObjectKey(AGENT, owner.namespace, name)
             place, before = told.places.get(name), former.places.get(name)
             if place != before or (told.ready, told.wanted) != (former.ready, former.wanted):
                 self._queue.add(key)
@@ -160,15 +113,10 @@ class PoolReconciler:
                 for caller in self._cache.referrers(key):
                     self._queue.add(caller)
 
-    def _forget(self, name: NamespacedName) -> None:
-        key = ObjectKey(AGENT_POOL, *name)
+    def _forget(self, key: ObjectKey) -> None:
         for agent in self._cache.referrers(key):
             self._queue.add(agent)
-        for referred in self._cache.forget(key):
-            self._queue.add(referred)
-        self._applier.forget(key)
-        self._status_writer.forget(key)
-        self._attempts.forget(key)
+        super()._forget(key)
         self._handover.forget(key)
         self._children.pop(key, None)
         self._told.pop(key, None)

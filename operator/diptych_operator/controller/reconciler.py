@@ -21,8 +21,8 @@ from diptych_operator.controller.foreign_servers import ForeignServers
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import (
     Blocked,
-    Rejected,
     as_refusal,
+    as_rejection,
     issuer_unknown,
     moves_to_pool,
 )
@@ -64,7 +64,6 @@ from diptych_operator.resources.kinds import (
     ObjectKey,
     kind_of,
 )
-from diptych_operator.resources.owner import ManifestError
 from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import StatusInputs, agent_status, former_degraded
 from diptych_operator.status.pods import NUDGE_SECONDS, refusal
@@ -183,19 +182,15 @@ class Reconciler:
         return NUDGE_SECONDS
 
     async def _make_children(self, agent: Agent, observed: ObservedState) -> None:
-        try:
-            children = desired_children(agent, observed, self._platform)
-        except ExposeError as error:
-            closed = closed_network_policy(agent, observed, self._platform)
-            await self._applier.unexpose(agent, closed)
-            raise Rejected(Problem(error.reason, f"{error}.")) from error
-        except UnresolvedModel as error:
-            raise Blocked(Problem(error.reason, f"{error}.")) from error
-        except ManifestError as error:
-            raise Rejected(Problem(error.reason, f"{error}.")) from error
-        except ValueError as error:
-            message = f"A URL of the manifest is invalid: {error}."
-            raise Rejected(Problem("InvalidUrl", message)) from error
+        with as_rejection():
+            try:
+                children = desired_children(agent, observed, self._platform)
+            except ExposeError:
+                closed = closed_network_policy(agent, observed, self._platform)
+                await self._applier.unexpose(agent, closed)
+                raise
+            except UnresolvedModel as error:
+                raise Blocked(Problem(error.reason, f"{error}.")) from error
         await self._apply_children(agent, observed, children)
 
     async def _apply_children(

@@ -159,15 +159,15 @@ class Operator:
         platform = self.settings.platform
         claims = NamespaceClaims(client, cache, queue, self.settings.name, _claim_event)
         issuer = ClusterIssuer(client, cache, queue)
-        servers = McpServerReconciler(client, cache, queue, claims, platform, _now)
-        apis = ModelApiReconciler(client, cache, queue, claims, issuer, platform, _now)
+        given = client, cache, queue, claims, issuer, platform, _now
+        servers, apis = McpServerReconciler(*given), ModelApiReconciler(*given)
         tokens = StatusTokens(client, platform.access.operator)
         handover = PoolHandover(cache, queue, tokens)
         places = PoolPlaces(cache, queue, handover, platform)
         reconciler = Reconciler(
             client, cache, queue, claims, issuer, platform, self.metrics, places, _now
         )
-        pools = PoolReconciler(client, cache, queue, claims, issuer, platform, handover, _now)
+        pools = PoolReconciler(*given, handover=handover)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,

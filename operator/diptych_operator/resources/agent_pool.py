@@ -24,6 +24,10 @@ class AgentPool(Owner):
     suffixes = ("-pool",)
 
     @property
+    def verifies_tokens(self) -> bool:
+        return True
+
+    @property
     def replicas(self) -> int:
         return int(self.spec.get("replicas", 1))
 

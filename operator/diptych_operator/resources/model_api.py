@@ -37,6 +37,10 @@ class ModelApi(Owner):
         return "proxy" in self.spec
 
     @property
+    def verifies_tokens(self) -> bool:
+        return self.is_proxied
+
+    @property
     def replicas(self) -> int:
         """How many proxies are wanted."""
         return int(self.spec["proxy"].get("replicas", 1)) if self.is_proxied else 0

@@ -91,6 +91,11 @@ class Owner:
         return self.selector_labels
 
     @property
+    def verifies_tokens(self) -> bool:
+        """Whether its pods verify tokens of ServiceAccounts."""
+        return False
+
+    @property
     def child_name(self) -> str:
         """The name of its Deployment, Service and the like."""
         return self.name + self.suffixes[0]

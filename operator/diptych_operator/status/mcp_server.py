@@ -8,21 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.status.advice import FINE
-from diptych_operator.status.condition import (
-    GOES_ON_BY_ITSELF,
-    MAX_MESSAGE,
-    Condition,
-    Problem,
-    written,
-)
-from diptych_operator.status.pods import count_of, pod_problem, refusal
+from diptych_operator.status.condition import MAX_MESSAGE, Condition, Problem, written
+from diptych_operator.status.owner import OwnerInputs, accepted, kstatus, pod_counts, shortened
 
 MAX_TOOLS = 256
-_MAX_TEXT = 256  # characters of what a server says of itself
 _STARTING = "is starting"  # a pod's reason as long as it loads its tools
 
 
@@ -43,34 +35,20 @@ def handshake_of(answers: Mapping[str, Object], pods: Sequence[Object]) -> Hands
     if answer is None or answer.get("reason") == _STARTING:
         return None
     if (reason := answer.get("reason")) is not None:
-        return Handshake(reason=_text(reason))
+        return Handshake(reason=shortened(reason))
     try:
-        tools = {_text(tool["name"]): _text(tool["digest"]) for tool in answer["tools"]}
+        tools = {shortened(tool["name"]): shortened(tool["digest"]) for tool in answer["tools"]}
         info = answer.get("serverInfo") or {}
-        return Handshake(tools, {name: _text(info.get(name)) for name in ("name", "version")})
+        return Handshake(tools, {name: shortened(info.get(name)) for name in ("name", "version")})
     except (AttributeError, KeyError, TypeError):
         return Handshake(reason="its pod does not answer as `diptych mcp-server` does")
 
 
-def _text(value: object) -> str:
-    return " ".join(str(value or "").split())[:_MAX_TEXT]
-
-
 @dataclass(frozen=True, slots=True)
-class ServerInputs:
-    """The inputs of an MCPServer's conditions; `handshake` is None until it was asked.
+class ServerInputs(OwnerInputs):
+    """The inputs of an MCPServer's conditions; `handshake` is None until it was asked."""
 
-    `rejection` says why the manifest cannot be served, `blocker` why what it needs could not be
-    applied. `agents` counts the Agents that use it.
-    """
-
-    rejection: Problem | None = None
-    blocker: Problem | None = None
-    deployment: Object | None = None
-    pods: Sequence[Object] = ()
-    start_problem: Problem | None = None
     handshake: Handshake | None = None
-    agents: int = 0
 
 
 def mcp_server_status(server: McpServer, inputs: ServerInputs, now: str) -> dict[str, Any]:
@@ -78,19 +56,13 @@ def mcp_server_status(server: McpServer, inputs: ServerInputs, now: str) -> dict
     shown = tuple(_conditions(server, inputs))
     found = inputs.handshake or Handshake()
     tools = [{"name": name, "digest": value} for name, value in found.tools.items()]
-    info = {name: text[:_MAX_TEXT] for name, text in found.server_info.items()}
-    is_there = inputs.rejection is None or not server.is_hosted or inputs.deployment is not None
-    labels = server.selector_labels.items()
-    hosted = {
-        "replicas": count_of(inputs.deployment, "replicas"),
-        "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{server.replicas}",
-        "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
-    }
+    info = {name: shortened(text) for name, text in found.server_info.items()}
+    is_there = inputs.rejection is None or None not in inputs.deployments
     return {
         "advice": _advice(shown)[:MAX_MESSAGE],
         "observedGeneration": server.generation,
         **({"address": {"url": server.url}} if is_there else {}),
-        **(hosted if server.is_hosted else {}),
+        **(pod_counts(inputs, server.selector_labels) if server.is_hosted else {}),
         # Left out where empty: applied as empty, a field that had entries becomes null.
         **({"tools": tools[:MAX_TOOLS]} if tools else {}),
         "toolCount": len(tools),
@@ -103,29 +75,22 @@ def mcp_server_status(server: McpServer, inputs: ServerInputs, now: str) -> dict
 def _conditions(server: McpServer, inputs: ServerInputs) -> Iterator[Condition]:
     verified = _verified(server, inputs.handshake)
     available = _available(server, inputs, verified)
-    yield _accepted(inputs)
+    yield accepted(inputs)
     yield available
     yield verified
     yield _ready(server, inputs, available, verified)
     if server.pins:
         yield _tools_drifted(server, inputs.handshake)
-    yield from _kstatus(server, inputs)
-
-
-def _accepted(inputs: ServerInputs) -> Condition:
-    if problem := inputs.rejection:
-        return Condition("Accepted", "False", problem.reason, problem.message)
-    return Condition("Accepted", "True", "Accepted", "The manifest can be served.")
+    yield from kstatus(inputs)
 
 
 def _available(server: McpServer, inputs: ServerInputs, verified: Condition) -> Condition:
     if not server.is_hosted:
         return Condition("Available", verified.status, verified.reason, verified.message)
-    available = count_of(inputs.deployment, "availableReplicas")
-    message = f"{available} of {server.replicas} pods can take calls."
-    if available:
+    message = f"{inputs.available} of {server.replicas} pods can take calls."
+    if inputs.available:
         return Condition("Available", "True", "Available", message)
-    is_asked_for = inputs.deployment is not None and server.replicas == 0
+    is_asked_for = None not in inputs.deployments and server.replicas == 0
     return Condition(
         "Available", "False", "ScaledToZero" if is_asked_for else "NoPodAvailable", message
     )
@@ -151,16 +116,16 @@ def _ready(
     server: McpServer, inputs: ServerInputs, available: Condition, verified: Condition
 ) -> Condition:
     if server.is_hosted:
-        if inputs.deployment is None:
-            problem = inputs.rejection or inputs.blocker
+        if None in inputs.deployments:
+            problem = inputs.obstacle
             reason = problem.reason if problem else "RollingOut"
             return Condition("Ready", "False", reason, "There are no pods yet.")
         if server.replicas == 0:
             message = "The server is scaled to no pods, as its manifest says."
             return Condition("Ready", "True", "ScaledToZero", message)
-        if not is_rolled_out(inputs.deployment):
+        if not inputs.is_rolled_out:
             return _rolling(inputs, available, verified)
-        if obstacle := inputs.rejection or inputs.blocker:
+        if obstacle := inputs.obstacle:
             message = f"The last good revision keeps serving. {obstacle.message}"
             return Condition("Ready", "True", "LastGoodRevision", message)
     if verified.reason == "NeedsSecret":
@@ -172,7 +137,7 @@ def _ready(
 
 def _rolling(inputs: ServerInputs, available: Condition, verified: Condition) -> Condition:
     """Return what keeps the newest pods from serving."""
-    problem = _pods_problem(inputs)
+    problem = inputs.pods_problem
     if problem is None and verified.status == "False":
         problem = Problem(verified.reason, verified.message)
     reason = problem.reason if problem else "RollingOut"
@@ -181,13 +146,6 @@ def _rolling(inputs: ServerInputs, available: Condition, verified: Condition) ->
         end = "" if message.endswith(".") else "."
         message += f"{end} Pods that can take calls go on meanwhile."
     return Condition("Ready", "False", reason, message)
-
-
-def _pods_problem(inputs: ServerInputs) -> Problem | None:
-    if refused := refusal(inputs.deployment):
-        return refused
-    problems = [found for pod in inputs.pods if (found := pod_problem(pod, inputs.deployment))]
-    return min(problems, key=lambda problem: problem.reason, default=inputs.start_problem)
 
 
 def _tools_drifted(server: McpServer, found: Handshake | None) -> Condition:
@@ -203,17 +161,6 @@ def _tools_drifted(server: McpServer, found: Handshake | None) -> Condition:
         )
         return Condition("ToolsDrifted", "True", "ToolsChanged", message)
     return Condition("ToolsDrifted", "False", "AsPinned", "No tool differs from its pin.")
-
-
-def _kstatus(server: McpServer, inputs: ServerInputs) -> Iterator[Condition]:
-    """Return the conditions for kstatus: Stalled, Reconciling, or neither."""
-    obstacle = inputs.rejection or inputs.blocker
-    if obstacle and obstacle.reason not in GOES_ON_BY_ITSELF:
-        yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
-    elif obstacle or (server.is_hosted and not is_rolled_out(inputs.deployment)):
-        reason = obstacle.reason if obstacle else "RollingOut"
-        message = obstacle.message if obstacle else "A rollout is going on."
-        yield Condition("Reconciling", "True", reason, message)
 
 
 def _advice(shown: Sequence[Condition]) -> str:

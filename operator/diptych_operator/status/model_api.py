@@ -4,49 +4,30 @@ Ready says what its proxy, or its hosted server, answered to the operator. Witho
 Agents ask the endpoint themselves, and their condition Degraded says whether it answers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.status.advice import FINE
-from diptych_operator.status.condition import (
-    GOES_ON_BY_ITSELF,
-    MAX_MESSAGE,
-    Condition,
-    Problem,
-    written,
-)
-from diptych_operator.status.pods import count_of, pod_problem, refusal, wanted_replicas
+from diptych_operator.status.condition import MAX_MESSAGE, Condition, written
+from diptych_operator.status.owner import OwnerInputs, accepted, kstatus, pod_counts, shortened
 
 MAX_MODELS = 256
-_MAX_NAME = 256  # characters of a model's name
 
 
 @dataclass(frozen=True, slots=True)
-class ApiInputs:
-    """The inputs of a ModelAPI's conditions.
+class ApiInputs(OwnerInputs):
+    """The inputs of a ModelAPI's conditions; `answers` are those of its pods."""
 
-    `rejection` says why the manifest cannot be served, `blocker` why what it needs could not be
-    applied. `deployments` are those that it should have, None for one that is not there. `answers`
-    are those of its pods. `agents` counts the Agents that use it.
-    """
-
-    rejection: Problem | None = None
-    blocker: Problem | None = None
-    deployments: Sequence[Object | None] = ()
-    pods: Sequence[Object] = ()
-    start_problem: Problem | None = None
     answers: Mapping[str, Object] = field(default_factory=dict)
-    agents: int = 0
 
 
 def model_api_status(api: ModelApi, inputs: ApiInputs, now: str) -> dict[str, Any]:
     """Return the whole status. `now` becomes the time of conditions whose status has changed."""
     ready = _ready(api, inputs)
-    shown = _accepted(inputs), ready, *_kstatus(inputs)
+    shown = accepted(inputs), ready, *kstatus(inputs)
     models = _models(inputs.answers)
     status: dict[str, Any] = {
         "advice": _advice(shown)[:MAX_MESSAGE],
@@ -59,25 +40,12 @@ def model_api_status(api: ModelApi, inputs: ApiInputs, now: str) -> dict[str, An
     if api.url:
         status["url"] = api.url
     if inputs.deployments:
-        counts = [
-            sum(count_of(one, name) for one in inputs.deployments)
-            for name in ("replicas", "availableReplicas")
-        ]
-        wanted = sum(map(wanted_replicas, inputs.deployments))
-        status |= {"replicas": counts[0], "pods": f"{counts[1]}/{wanted}"}
-        labels = api.ready_labels.items()
-        status["selector"] = ",".join(sorted(f"{name}={value}" for name, value in labels))
+        status |= pod_counts(inputs, api.ready_labels)
     return status
 
 
-def _accepted(inputs: ApiInputs) -> Condition:
-    if problem := inputs.rejection:
-        return Condition("Accepted", "False", problem.reason, problem.message)
-    return Condition("Accepted", "True", "Accepted", "The manifest can be served.")
-
-
 def _ready(api: ModelApi, inputs: ApiInputs) -> Condition:
-    problem = inputs.rejection or inputs.blocker
+    problem = inputs.obstacle
     if not inputs.deployments:
         if problem:
             return Condition("Ready", "False", problem.reason, problem.message)
@@ -89,7 +57,7 @@ def _ready(api: ModelApi, inputs: ApiInputs) -> Condition:
     if api.is_proxied and not api.replicas:
         message = "The proxy is scaled to no pods, as its manifest says; nobody can ask it."
         return Condition("Ready", "False", "ScaledToZero", message)
-    if not all(map(is_rolled_out, inputs.deployments)):
+    if not inputs.is_rolled_out:
         return _rolling(inputs)
     if problem:
         message = f"The last good revision keeps serving. {problem.message}"
@@ -103,10 +71,7 @@ def _ready(api: ModelApi, inputs: ApiInputs) -> Condition:
 
 def _rolling(inputs: ApiInputs) -> Condition:
     """Return what keeps the newest pods from serving."""
-    refused = next(filter(None, map(refusal, inputs.deployments)), None)
-    problems = [found for pod in inputs.pods if (found := pod_problem(pod))]
-    problem = refused or min(problems, key=lambda one: one.reason, default=inputs.start_problem)
-    if problem:
+    if problem := inputs.pods_problem:
         return Condition("Ready", "False", problem.reason, problem.message)
     message = "A rollout is going on; pods of before serve meanwhile, if there are any."
     return Condition("Ready", "False", "RollingOut", message)
@@ -127,7 +92,7 @@ def _answered(answers: Mapping[str, Object]) -> Condition:
 def _told(pod: str, answer: Object) -> Condition | None:
     """Return what a pod says is wrong: a proxy of its endpoint, its budget or its file."""
     if refused := answer.get("refused"):
-        return Condition("Ready", "Unknown", "TokenRefused", f"Pod {pod} {_text(refused)}.")
+        return Condition("Ready", "Unknown", "TokenRefused", f"Pod {pod} {shortened(refused)}.")
     match answer:
         case {"endpoint": {"reason": str(reason)}} if reason:
             code, _, words = reason.partition(": ")
@@ -153,22 +118,11 @@ def _models(answers: Mapping[str, Object]) -> list[str]:
     for answer in answers.values():
         match answer:
             case {"models": list(names)}:
-                found.update(_text(name) for name in names)
+                found.update(shortened(name) for name in names)
             case {"data": list(entries)}:
                 ids = (one.get("id") for one in entries if isinstance(one, dict))
-                found.update(_text(one) for one in ids if one)
+                found.update(shortened(one) for one in ids if one)
     return sorted(found)
-
-
-def _kstatus(inputs: ApiInputs) -> Iterator[Condition]:
-    """Return the conditions for kstatus: Stalled, Reconciling, or neither."""
-    obstacle = inputs.rejection or inputs.blocker
-    if obstacle and obstacle.reason not in GOES_ON_BY_ITSELF:
-        yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
-    elif obstacle:
-        yield Condition("Reconciling", "True", obstacle.reason, obstacle.message)
-    elif not all(map(is_rolled_out, inputs.deployments)):
-        yield Condition("Reconciling", "True", "RollingOut", "A rollout is going on.")
 
 
 def _advice(shown: Sequence[Condition]) -> str:
@@ -178,9 +132,5 @@ def _advice(shown: Sequence[Condition]) -> str:
 
 
 def _sentence(value: object) -> str:
-    text = _text(value)
+    text = shortened(value)
     return text if text.endswith(".") else f"{text}."
-
-
-def _text(value: object) -> str:
-    return " ".join(str(value).split())[:_MAX_NAME]

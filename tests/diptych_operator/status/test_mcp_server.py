@@ -33,8 +33,8 @@ def deployment(server, available=None):
 
 def status(spec, available=None, *, has_pods=True, **inputs):
     server = mcp_server(**spec)
-    if server.is_hosted and has_pods:
-        inputs["deployment"] = deployment(server, available)
+    if server.is_hosted:
+        inputs["deployments"] = [deployment(server, available) if has_pods else None]
     return mcp_server_status(server, ServerInputs(**inputs), NOW)
 
 
@@ -164,7 +164,7 @@ def test_what_has_drifted_is_named_and_stays_known_while_the_server_is_silent():
     assert drifted["advice"].startswith("Serving, but: Changed since pinned")
     server = mcp_server(**OTHER)
     object.__setattr__(server, "status", drifted)
-    after = mcp_server_status(server, ServerInputs(deployment=deployment(server)), NOW)
+    after = mcp_server_status(server, ServerInputs(deployments=[deployment(server)]), NOW)
     assert seen(after)["ToolsDrifted"] == "True ToolsChanged"
 
 
