@@ -12,13 +12,11 @@ from typing import Any, Final
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.references import (
     ObservedState,
-    Permission,
     Unresolved,
-    permission,
+    usable,
 )
 from diptych_operator.resources.agent import Agent, KeyRef, key_refs_in
-from diptych_operator.resources.kinds import NamespacedName, Object
-from diptych_operator.resources.labels import NAMESPACE_NAME
+from diptych_operator.resources.kinds import MODEL_API, NamespacedName, Object, ObjectKey
 from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import ManifestError
 
@@ -141,11 +139,10 @@ def _resolved(
 ) -> dict[str, Any] | Unresolved:
     """Return a model or fallback that names a ModelAPI, with what that has."""
     name = _name(entry, origin)
-    api = observed.model_apis.get(name)
-    if api is None:
-        return _missing(name, observed)
-    if problem := _refusal(agent, api, observed):
-        return problem
+    key, there = ObjectKey(MODEL_API, *name), observed.model_apis.get(name)
+    api = usable(agent, key, there, observed, "spec.model")
+    if isinstance(api, Unresolved):
+        return api
     model = entry.get("name") or api.default
     if model is None:
         message = f"{_shown(api)} has no default, and the Agent names no model; name one"
@@ -174,35 +171,6 @@ def _address(api: ModelApi) -> Mapping[str, Any]:
     if not api.is_proxied:
         return api.address
     return {"endpoint": api.url, "apiKey": {"file": token_file(api.namespaced_name)}}
-
-
-def _refusal(agent: Agent, api: ModelApi, observed: ObservedState) -> Unresolved | None:
-    allowed = permission(api, agent.namespace, observed)
-    if allowed is Permission.UNKNOWN:
-        return Unresolved(
-            "NamespaceLabelsUnknown",
-            f"{_shown(api)} chooses by labels of namespaces who may use it, and this operator may "
-            f"not read them; choose by {NAMESPACE_NAME} or from: All there, or let the operator "
-            "watch all namespaces",
-        )
-    if allowed is Permission.DENIED or not (api.is_proxied or api.namespace == agent.namespace):
-        return Unresolved(
-            "ModelAPINotAllowed",
-            f"{_shown(api)} lets no Agent of namespace {agent.namespace} use it; its "
-            "spec.allowedNamespaces decides",
-        )
-    return None
-
-
-def _missing(name: NamespacedName, observed: ObservedState) -> Unresolved:
-    namespace, own_name = name
-    if observed.is_watched(namespace):
-        message = f"ModelAPI {namespace}/{own_name} is not there; create it, or correct the name"
-        return Unresolved("ModelAPINotFound", message)
-    return Unresolved(
-        "NamespaceNotWatched",
-        f"ModelAPI {own_name} cannot be seen: this operator does not watch namespace {namespace}",
-    )
 
 
 def _prices_problem(agent: Agent, model: _Entry, api: ModelApi) -> Unresolved | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from diptych_operator.desired.access import Callers, TokenIssuer
@@ -32,6 +32,8 @@ from diptych_operator.resources.labels import (
 from diptych_operator.resources.mcp_server import McpServer
 from diptych_operator.resources.model_api import ModelApi
 from diptych_operator.resources.owner import Owner
+
+_Owner = TypeVar("_Owner", bound=Owner)
 
 
 class ForeignRef(NamedTuple):
@@ -226,13 +228,41 @@ def proxy_services(
 
 def may_delegate(agent: Agent, peer: PeerRef, observed: ObservedState) -> bool:
     """Whether a peer is known to allow delegation; one that does not exist is no obstacle."""
-    return delegation_permission(agent, peer, observed) is Permission.ALLOWED
-
-
-def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) -> Permission:
-    """Evaluate the peer's `spec.allowedNamespaces` for this Agent."""
     target = observed.agents.get(peer.name)
-    return permission(target, agent.namespace, observed) if target else Permission.ALLOWED
+    return target is None or permission(target, agent.namespace, observed) is Permission.ALLOWED
+
+
+def usable(
+    agent: Agent, key: ObjectKey, found: _Owner | None, observed: ObservedState, said_in: str
+) -> _Owner | Unresolved:
+    """Return an object of ours that an Agent refers to, or why the Agent cannot use it.
+
+    `found` is the object if it is there, `said_in` the field that refers to it.
+    """
+    kind, namespace = key.kind.name, key.namespace
+    where = f"{kind} {key.name if namespace == agent.namespace else '/'.join(key.namespaced_name)}"
+    use = "delegate to" if key.kind is AGENT else "use"
+    if not observed.is_watched(namespace):
+        message = f"{where} cannot be seen: this operator does not watch namespace {namespace}"
+        return Unresolved("NamespaceNotWatched", message)
+    if found is None:
+        message = f"{where} is not there; create it or correct {said_in}"
+        return Unresolved(f"{kind}NotFound", message)
+    match permission(found, agent.namespace, observed):
+        case Permission.UNKNOWN:
+            return Unresolved(
+                "NamespaceLabelsUnknown",
+                f"{where} chooses by labels of namespaces who may {use} it, and this operator may "
+                f"not read them; choose by {NAMESPACE_NAME} or from: All there, or let the "
+                "operator watch all namespaces",
+            )
+        case Permission.DENIED:
+            return Unresolved(
+                f"{kind}NotAllowed",
+                f"{where} lets no Agent of namespace {agent.namespace} {use} it; its "
+                "spec.allowedNamespaces decides",
+            )
+    return found
 
 
 def permission(owner: Owner, namespace: str, observed: ObservedState) -> Permission:

@@ -13,17 +13,16 @@ from urllib.parse import urlsplit
 from diptych_operator.desired.references import (
     ForeignRef,
     ObservedState,
-    Permission,
     Unresolved,
-    permission,
+    usable,
 )
 from diptych_operator.resources.agent import Agent, is_foreign
 from diptych_operator.resources.kinds import (
     ALLOWED_NAMESPACES,
-    NamespacedName,
+    MCP_SERVER,
     Object,
+    ObjectKey,
 )
-from diptych_operator.resources.labels import NAMESPACE_NAME
 from diptych_operator.resources.mcp_server import McpServer
 
 _ALL: Final = ["*"]
@@ -69,12 +68,13 @@ def _resolve(agent: Agent, observed: ObservedState) -> _Resolved:
 
 def _add_own(found: _Resolved, agent: Agent, tool: Tool, observed: ObservedState) -> None:
     name = tool["ref"].get("namespace", agent.namespace), tool["ref"]["name"]
-    server = observed.mcp_servers.get(name)
-    if server is None:
-        found.problems.append(_missing(agent, name, observed))
+    key, there = ObjectKey(MCP_SERVER, *name), observed.mcp_servers.get(name)
+    server = usable(agent, key, there, observed, "spec.tools")
+    if isinstance(server, Unresolved):
+        found.problems.append(server)
         return
-    if problem := _refusal(agent, server, observed):
-        found.problems.append(problem)
+    if server.has_secret_headers and server.namespace != agent.namespace:
+        found.problems.append(_no_headers(server))
         return
     allow = narrowed(tool.get("allow") or _ALL, server.tools.get("allow") or _ALL)
     found.problems += _narrowing_problems(tool, server, allow)
@@ -147,44 +147,13 @@ def _consents(content: Object, ref: ForeignRef, agent: Agent) -> bool:
     return not {"*", agent.namespace}.isdisjoint(one.strip() for one in allowed)
 
 
-def _missing(agent: Agent, name: NamespacedName, observed: ObservedState) -> Unresolved:
-    where = _shown(agent, name)
-    if not observed.is_watched(name[0]):
-        return Unresolved(
-            "NamespaceNotWatched",
-            f"{where} cannot be seen: this operator does not watch namespace {name[0]}",
-        )
-    sentence = f"{where} is not there; create it or correct spec.tools"
-    return Unresolved("MCPServerNotFound", sentence)
-
-
-def _refusal(agent: Agent, server: McpServer, observed: ObservedState) -> Unresolved | None:
-    where = _shown(agent, server.namespaced_name)
-    match permission(server, agent.namespace, observed):
-        case Permission.UNKNOWN:
-            return Unresolved(
-                "NamespaceLabelsUnknown",
-                f"{where} chooses by labels of namespaces who may use it, and this operator may "
-                f"not read them; choose by {NAMESPACE_NAME} or from: All there, or let the "
-                "operator watch all namespaces",
-            )
-        case Permission.DENIED:
-            return Unresolved(
-                "MCPServerNotAllowed",
-                f"{where} lets no Agent of namespace {agent.namespace} use it; its "
-                "spec.allowedNamespaces decides",
-            )
-    if server.has_secret_headers and server.namespace != agent.namespace:
-        return Unresolved(
-            "MCPServerNotAllowed",
-            f"{where} has headers from Secrets or ConfigMaps of its namespace, which Agents of "
-            "others cannot have; use it from there, or put a server without them before it",
-        )
-    return None
-
-
-def _shown(agent: Agent, name: NamespacedName) -> str:
-    return f"MCPServer {name[1] if name[0] == agent.namespace else '/'.join(name)}"
+def _no_headers(server: McpServer) -> Unresolved:
+    return Unresolved(
+        "MCPServerNotAllowed",
+        f"MCPServer {server.namespace}/{server.name} has headers from Secrets or ConfigMaps of its "
+        "namespace, which Agents of others cannot have; use it from there, or put a server without "
+        "them before it",
+    )
 
 
 def _narrowing_problems(

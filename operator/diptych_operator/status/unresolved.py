@@ -9,17 +9,22 @@ from collections.abc import Iterator
 from diptych_operator.desired.agent_model import unresolved_models, with_model
 from diptych_operator.desired.references import (
     ObservedState,
-    Permission,
+    Unresolved,
     addresses,
-    delegation_permission,
     is_external_name,
     may_use,
     service_port,
+    usable,
 )
 from diptych_operator.desired.tool_servers import unresolved_tool_servers, with_tool_servers
-from diptych_operator.resources.agent import Agent, PeerRef
-from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, NamespacedName, Object
-from diptych_operator.resources.labels import NAMESPACE_NAME
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.kinds import (
+    AGENT,
+    ALLOWED_NAMESPACES,
+    NamespacedName,
+    Object,
+    ObjectKey,
+)
 from diptych_operator.status.condition import Problem
 
 
@@ -49,38 +54,10 @@ def pool_problems(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
 
 def _unresolved_peers(agent: Agent, observed: ObservedState) -> Iterator[Problem]:
     for peer in agent.peers:
-        namespace, name = peer.name
-        where = f"Agent {name}" if namespace == agent.namespace else f"Agent {namespace}/{name}"
-        if not observed.is_watched(namespace):
-            yield Problem(
-                "NamespaceNotWatched",
-                f"{where} cannot be seen: this operator does not watch namespace {namespace}",
-            )
-        elif peer.name not in observed.agents:
-            yield Problem(
-                "AgentNotFound", f"{where} is not there; create it or remove it from spec.agents"
-            )
-        else:
-            yield from _missing_permission(agent, peer, where, observed)
-
-
-def _missing_permission(
-    agent: Agent, peer: PeerRef, where: str, observed: ObservedState
-) -> Iterator[Problem]:
-    match delegation_permission(agent, peer, observed):
-        case Permission.UNKNOWN:
-            yield Problem(
-                "NamespaceLabelsUnknown",
-                f"{where} chooses by labels of namespaces who may delegate to it, and this "
-                f"operator may not read them; choose by {NAMESPACE_NAME} or from: All there, or "
-                "let the operator watch all namespaces",
-            )
-        case Permission.DENIED:
-            yield Problem(
-                "AgentNotAllowed",
-                f"{where} lets no Agent of namespace {agent.namespace} delegate to it; "
-                "its spec.allowedNamespaces decides",
-            )
+        key, found = ObjectKey(AGENT, *peer.name), observed.agents.get(peer.name)
+        problem = usable(agent, key, found, observed, "spec.agents")
+        if isinstance(problem, Unresolved):
+            yield Problem(problem.reason, problem.message)
 
 
 def _unresolved_services(agent: Agent, observed: ObservedState) -> Iterator[Problem]:

@@ -114,11 +114,6 @@ def test_an_agents_own_fallbacks_take_the_place_of_the_apis():
     [
         (REF, [], "ModelAPINotFound"),
         ({**REF, "name": "m"}, [model_api(proxy={})], "ModelAPINotAllowed"),
-        (
-            {**REF, "name": "m"},
-            [model_api(allowedNamespaces={"from": "All"})],
-            "ModelAPINotAllowed",
-        ),
         ({**REF, "name": "m"}, [model_api(models=["gpt-*"], **OPEN)], "ModelNotListed"),
         (REF, [model_api(**OPEN)], "ModelNotListed"),
     ],

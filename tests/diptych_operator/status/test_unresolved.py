@@ -93,7 +93,7 @@ def test_an_unresolved_reference_has_a_reason(one, state, expected):
 
 def test_the_message_names_what_is_missing():
     ends = unresolved_references(agent(agents=[{"name": "b"}]), observed(), DOMAIN)
-    assert ends[0].message == "Agent b is not there; create it or remove it from spec.agents"
+    assert ends[0].message == "Agent b is not there; create it or correct spec.agents"
     ends = unresolved_references(
         tool(serviceRef={"name": "w", "port": 80}), observed(service("w")), DOMAIN
     )
