@@ -188,7 +188,11 @@ def load_agents(
 
 def check_files(files: Sequence[Path]) -> "FileContents":
     """Check files as a cluster would; no reference is followed."""
-    contents = _read_files(files)
+    return checked(_read_files(files))
+
+
+def checked(contents: "FileContents") -> "FileContents":
+    """Add the problems and notes that a cluster would have with files."""
     try:
         SecretSources({}, documents=contents.key_documents)
     except ConfigError as error:
