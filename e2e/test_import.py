@@ -24,7 +24,7 @@ SCRIPT = {"name": "DEBUG_MOCK_RESPONSES", "value": '["{}", "Imported."]'}
         ("kaos/autonomous", "watch", "All pods are ready."),
         ("kagent/house", "k8s-helper", "All pods run."),
         ("kagent/prompts", "referred", "Imported."),
-        ("kagent/v1alpha3-pairs", "triage", "Imported."),
+        ("kaos/list", "clerk", "Imported."),
     ],
 )
 def test_an_imported_sample_answers(space: Space, sample: str, agent: str, answer: str):

@@ -1,28 +1,26 @@
 """Serves an MCPServer's Python code over standard input and output, in a process of its own.
 
-    python -m diptych.cli.inline_tools [--package=NAME …]
+    python -m diptych.cli.inline_tools CODE [PACKAGE …]
 
-The code is in the variable DIPTYCH_PYTHON. On a laptop each Agent starts it as a tool server's
-command, so that the code sees the MCPServer's variables, and not those of the agent.
+On a laptop each Agent starts it as a tool server's command, so that the code sees the MCPServer's
+variables, and not those of the agent.
 """
 
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from diptych.cli.commands.mcp_server import of_file
 from diptych.core.errors import ConfigError
-from diptych.manifest.tool_references import PYTHON_CODE
 from diptych.mcp.functions import function_server
 
 
 def main() -> None:
     """Serve until stdin is closed; exit with a sentence where the code is no tool server."""
-    packages = [argument.removeprefix("--package=") for argument in sys.argv[1:]]
+    code, *packages = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "python"
-        file.write_text(os.environ.pop(PYTHON_CODE), encoding="utf-8")
+        file.write_text(code, encoding="utf-8")
         try:
             server = function_server(of_file(file, packages))
         except ConfigError as error:

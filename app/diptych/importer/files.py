@@ -7,21 +7,13 @@ from typing import Any
 
 from diptych.core.errors import ConfigError
 from diptych.importer import kagent, kaos
-from diptych.importer.kagent_shared import GROUPS as KAGENT_GROUPS
 from diptych.importer.translation import Note, Outcome, Refused, Source
-from diptych.importer.writing import comment_lines, document_text
-from diptych.manifest import MANIFESTS
-from diptych.manifest.documents import FieldPath, SourceLocation, read_documents
-from diptych.manifest.mcp_server import python_problem
-from diptych.manifest.pod_spec import pod_spec_mistakes
-from diptych.manifest.validation import validate_object
+from diptych.importer.writing import comment_line, document_text
+from diptych.manifest.documents import Document, SourceLocation, read_documents
+from diptych.manifest.loader import FileContents, checked
 
 _COPIED = ("ConfigMap", "Namespace")
-_PLATFORMS = dict.fromkeys(kaos.GROUPS, kaos) | dict.fromkeys(KAGENT_GROUPS, kagent)
-_POD_TEMPLATES: tuple[FieldPath, ...] = (
-    ("spec", "podTemplate", "spec"),
-    ("spec", "runtime", "podTemplate", "spec"),
-)
+_PLATFORMS = dict.fromkeys(kaos.GROUPS, kaos) | dict.fromkeys(kagent.GROUPS, kagent)
 
 
 @dataclass(slots=True)
@@ -79,39 +71,26 @@ def _import(
         return document_text(source.document.content), [
             Note(source.title, (), Outcome.KEPT, "copied")
         ]
-    if platform is None or source.kind in platform.NO_EQUAL:
-        why = platform.NO_EQUAL[source.kind] if platform else "apply it from its own file"
+    translation = platform.translate(source, sources) if platform else None
+    if translation is None:
+        why = f"no kind here is like {source.kind}" if platform else "apply it from its own file"
         return _comment(source, why), [Note(source.title, (), Outcome.DROPPED, why)]
-    translations = platform.translate(source, sources)
-    if not translations:
-        return "", []
-    content = translations[0].content
+    content = translation.content
     _check(source, content)
-    full_name = (content["kind"], *source.full_name[:1], content["metadata"]["name"])
+    full_name = (content["kind"], *source.full_name)
     if other := made.get(full_name):
         raise Refused(source, ("metadata", "name"), f"{other} has become an object of this name")
     made[full_name] = source.title
-    notes = [note for translation in translations for note in translation.notes]
-    return document_text(content, translations[0].comments), notes
+    return document_text(content, translation.comments), translation.notes
 
 
 def _check(source: Source, content: dict[str, Any]) -> None:
     """Refuse an object that `diptych check` would refuse."""
-    location = SourceLocation(source.document.source)
-    try:
-        validate_object(MANIFESTS[content["kind"]], content, location)
-    except ConfigError as error:
-        raise Refused(source, (), "; ".join(error.problems)) from None
-    code = content["spec"].get("source", {}).get("python", "")
-    if problem := python_problem(code):
-        raise Refused(source, (), f"its Python: {problem}")
-    for path in _POD_TEMPLATES:
-        template: Any = content
-        for part in path:
-            template = template.get(part, {})
-        for where, mistake in pod_spec_mistakes(template, path):
-            raise Refused(source, (), f"{location.locate(where)}: {mistake}")
+    contents = FileContents()
+    contents.add(Path(), Document(SourceLocation(source.document.source), content))
+    if problems := checked(contents).problems:
+        raise Refused(source, (), "; ".join(problems))
 
 
 def _comment(source: Source, why: str) -> str:
-    return "\n".join(comment_lines(f"{source.title}: {why}")) + "\n"
+    return comment_line(f"{source.title}: {why}") + "\n"

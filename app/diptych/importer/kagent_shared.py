@@ -1,24 +1,20 @@
 """Translates kagent's models and tool servers: ModelConfig, RemoteMCPServer, ToolServer, kmcp."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from diptych.importer.shared import (
+    NO_ADDRESS,
     add_named,
-    default_key,
-    find,
     move_command,
     move_resources,
-    refuse_own_wire,
-    seconds,
 )
 from diptych.importer.translation import AnyPath, Source, Translation, place
 
-GROUPS = ("kagent.dev", "api.kagent.dev")
-
-_SERVERS = ("MCPServer", "RemoteMCPServer", "ToolServer")
-_OURS = {"OpenAI": "openai", "AzureOpenAI": "azure", "Ollama": "ollama"}
-_KEYS = {"OpenAI": "OPENAI_API_KEY", "AzureOpenAI": "AZURE_OPENAI_API_KEY"}
+_OURS = {
+    "OpenAI": "openai",
+    "AzureOpenAI": "azure",
+    "Ollama": "ollama",
+    "Anthropic": "anthropic",
+    "Gemini": "gemini",
+}
 _PARAMETERS = {
     "temperature": "spec.parameters.temperature",
     "maxTokens": "spec.parameters.maxTokens",
@@ -28,8 +24,9 @@ _PARAMETERS = {
 _NO_PARAMETER = "the endpoint decides it; spec.chat.allowParameters lets callers send it"
 _MODEL_DROPS = {
     "options.num_ctx": "an Agent's spec.context.maxTokens bounds the context",
-    "n": "one reply is asked for",
     "apiFormat": "models are asked by chat completions",
+    "organization": "write the header OpenAI-Organization into spec.headers",
+    "baseUrl": "another protocol is spoken there",
     "tokenExchange": "put a proxy before the endpoint that exchanges tokens",
     "azureAdToken": "make a Secret of it, and name it as apiKey",
     **dict.fromkeys(("topP", "frequencyPenalty", "presencePenalty", "seed"), _NO_PARAMETER),
@@ -44,6 +41,7 @@ _SSE = (
     "that URL (often …/mcp)"
 )
 _NO_DESCRIPTION = "a tool server has no description; its tools have theirs"
+_NO_TIMEOUT = "spec.tools.overrides bounds calls of tools"
 _POD = "spec.runtime.podTemplate"
 _HOSTED = {
     "replicas": "spec.runtime.replicas",
@@ -51,17 +49,17 @@ _HOSTED = {
     **{part: f"{_POD}.spec.{part}" for part in ("tolerations", "affinity", "nodeSelector")},
     "imagePullSecrets": f"{_POD}.spec.imagePullSecrets",
 }
-_RESTRICTED = "pods are restricted; spec.runtime.security sets the user"
+_STORAGE = "write it as spec.config.storage"
 _HOSTED_DROPS = {
     "image": "Diptych's image runs the command: build one FROM it that has the program",
     "port": "the server is asked at another one",
-    "initContainer": "there is no adapter to copy",
-    "imagePullPolicy": "images are pulled as Kubernetes does by default",
-    "serviceAccount": "the operator makes an account without rights; podTemplate can name yours",
-    "securityContext": _RESTRICTED,
-    "podSecurityContext": _RESTRICTED,
-    "volumes": "write them as spec.config.storage",
-    "volumeMounts": "write them as spec.config.storage",
+    "serviceAccountName": "the server has an account without rights; podTemplate can name yours",
+    "sidecars": "write them as spec.runtime.podTemplate.spec.containers",
+    **dict.fromkeys(("configMapRefs", "volumes", "volumeMounts"), _STORAGE),
+    **dict.fromkeys(
+        ("securityContext", "podSecurityContext"),
+        "pods are restricted; spec.runtime.security sets the user",
+    ),
 }
 
 
@@ -69,24 +67,35 @@ def model_config(source: Source) -> Translation:
     """Make a ModelAPI with one model."""
     t = Translation(source, "ModelAPI")
     provider = t.text("spec.provider") or "OpenAI"
-    refuse_own_wire(t, provider, "spec.provider")
     if provider not in _OURS:
-        t.refuse("spec.provider", f"{provider} is not known here: write a ModelAPI by hand")
+        t.refuse("spec.provider", f"the protocol of {provider} is not spoken here: {NO_ADDRESS}")
     root = f"spec.{provider[0].lower()}{provider[1:]}"
-    model = t.require("spec.model")
-    _address(t, provider, root)
+    t.require("spec.model")
+    t.take("spec.provider")
+    if provider == "OpenAI" and t.text(f"{root}.baseUrl"):
+        t.move(f"{root}.baseUrl", "spec.endpoint")
+    else:
+        t.put("spec.provider", _OURS[provider])
+    if provider == "AzureOpenAI":
+        t.require(f"{root}.azureEndpoint")
+        t.move(f"{root}.azureEndpoint", "spec.endpoint")
+        t.drop(f"{root}.apiVersion", "Azure's v1 API has none")
+    elif provider == "Ollama":
+        t.require(f"{root}.host")
+        with_scheme = "{}" if "://" in t.text(f"{root}.host") else "http://{}"
+        t.move(f"{root}.host", "spec.endpoint", with_scheme.format)
     _key(t, provider)
     for name, value in t.mapping("spec.defaultHeaders").items():
         add_named(t, "spec.headers", name, value, ("spec", "defaultHeaders", name))
-    if organization := t.text(f"{root}.organization"):
-        add_named(t, "spec.headers", "OpenAI-Organization", organization, f"{root}.organization")
-    t.take("spec.model")
+    deployment = f"{root}.azureDeployment"
+    model = t.take(deployment if t.text(deployment) else "spec.model")
     t.put("spec.models", [model])
     t.put("spec.default", model)
+    t.drop("spec.model", "Azure knows the deployment's name")
     t.move_all(_PARAMETERS, root)
     t.move(f"{root}.options.temperature", "spec.parameters.temperature")
     t.move(f"{root}.options.num_predict", "spec.parameters.maxTokens", int)
-    t.move(f"{root}.timeout", "spec.timeouts.total", seconds)
+    t.move(f"{root}.timeout", "spec.timeouts.total", lambda value: f"{int(value)}s")
     t.drop_all(_MODEL_DROPS, root)
     t.drop_all(
         {
@@ -98,27 +107,8 @@ def model_config(source: Source) -> Translation:
     return t.finish()
 
 
-def _address(t: Translation, provider: str, root: str) -> None:
-    t.take("spec.provider")
-    if provider == "OpenAI" and t.text(f"{root}.baseUrl"):
-        t.move(f"{root}.baseUrl", "spec.endpoint")
-        return
-    t.put("spec.provider", _OURS[provider])
-    if provider == "AzureOpenAI":
-        azure = t.require(f"{root}.azureEndpoint").rstrip("/")
-        deployment = t.text(f"{root}.azureDeployment") or t.text("spec.model")
-        version = t.require(f"{root}.apiVersion")
-        for part in ("azureEndpoint", "azureDeployment", "apiVersion"):
-            t.take(f"{root}.{part}")
-        path = f"openai/deployments/{deployment}/chat/completions?api-version={version}"
-        t.put("spec.endpoint", f"{azure}/{path}")
-    elif provider == "Ollama":
-        t.require(f"{root}.host")
-        with_scheme = "{}" if "://" in t.text(f"{root}.host") else "http://{}"
-        t.move(f"{root}.host", "spec.endpoint", with_scheme.format)
-
-
 def _key(t: Translation, provider: str) -> None:
+    is_azure = provider == "AzureOpenAI"
     for path in ("spec.apiKeySecret", "spec.apiKeySecretRef"):
         if not t.text(path):
             continue
@@ -127,30 +117,14 @@ def _key(t: Translation, provider: str) -> None:
         t.take(path)
         why = "" if is_own else f"copy it from the namespace {namespace}"
         t.put("spec.apiKey.secretKeyRef.name", secret, why)
-        usual = _KEYS.get(provider) or t.require("spec.apiKeySecretKey")
+        usual = "AZURE_OPENAI_API_KEY" if is_azure else f"{provider.upper()}_API_KEY"
         t.put("spec.apiKey.secretKeyRef.key", t.take("spec.apiKeySecretKey") or usual)
-    if "endpoint" not in t.spec:
-        default_key(t, _OURS[provider], "spec.model")
 
 
-def server_name(source: Source, sources: Sequence[Source]) -> str:
-    """Return the name of the MCPServer that a tool server becomes, unique in its namespace."""
-    namespace, name = source.full_name
-    before = _SERVERS[: _SERVERS.index(source.kind)]
-    is_taken = any(find(sources, kind, namespace, name) for kind in before)
-    return f"{name}-remote" if is_taken else name
-
-
-def _new_server(source: Source, sources: Sequence[Source]) -> Translation:
-    name = server_name(source, sources)
-    t = Translation(source, "MCPServer", "" if name == source.full_name[1] else name)
-    t.drop("spec.description", _NO_DESCRIPTION)
-    return t
-
-
-def remote_server(source: Source, sources: Sequence[Source]) -> Translation:
+def remote_server(source: Source) -> Translation:
     """Make an MCPServer of an address."""
-    t = _new_server(source, sources)
+    t = Translation(source, "MCPServer")
+    t.drop("spec.description", _NO_DESCRIPTION)
     if t.take_one_of("spec.protocol", "STREAMABLE_HTTP", "SSE") == "SSE":
         t.refuse("spec.protocol", _SSE)
     _remote(t, "spec")
@@ -159,9 +133,10 @@ def remote_server(source: Source, sources: Sequence[Source]) -> Translation:
     return t.finish()
 
 
-def tool_server(source: Source, sources: Sequence[Source]) -> Translation:
+def tool_server(source: Source) -> Translation:
     """Make an MCPServer of a ToolServer of v1alpha1."""
-    t = _new_server(source, sources)
+    t = Translation(source, "MCPServer")
+    t.drop("spec.description", _NO_DESCRIPTION)
     if t.peek("spec.config.sse") is not None:
         t.refuse("spec.config.sse", _SSE)
     t.take_one_of("spec.config.type", "stdio", "streamableHttp")
@@ -171,11 +146,8 @@ def tool_server(source: Source, sources: Sequence[Source]) -> Translation:
         return t.finish()
     _command(t, f"{stdio}.command", f"{stdio}.args")
     _variables(t, f"{stdio}.env")
-    for item in t.items(f"{stdio}.envFrom"):
-        if variable := _named_value(t, item):
-            t.take(item)
-            t.add("spec.config.env", variable)
-    _timeout(t, f"{stdio}.readTimeoutSeconds")
+    move_named(t, f"{stdio}.envFrom", "spec.config.env")
+    t.drop(f"{stdio}.readTimeoutSeconds", _NO_TIMEOUT)
     return t.finish()
 
 
@@ -185,43 +157,28 @@ def _remote(t: Translation, root: str) -> None:
     for name, value in t.mapping(f"{root}.headers").items():
         path = (*place(root), "headers", name)
         add_named(t, "spec.source.remote.headers", name, value, path)
-    move_headers(t, f"{root}.headersFrom", "spec.source.remote.headers")
-    _timeout(t, f"{root}.timeout")
+    move_named(t, f"{root}.headersFrom", "spec.source.remote.headers")
     own = "sessions and streams of MCP are kept and ended by themselves"
-    t.drop_all({"sseReadTimeout": own, "terminateOnClose": own}, root)
+    drops = {"timeout": _NO_TIMEOUT, "sseReadTimeout": own, "terminateOnClose": own}
+    t.drop_all(drops, root)
 
 
-def _timeout(t: Translation, path: str) -> None:
-    if (value := t.take(path)) is not None:
-        override = {"tool": "*", "timeout": value if isinstance(value, str) else f"{value}s"}
-        t.add("spec.tools.overrides", override, "it bounds each call of a tool")
-
-
-def move_headers(t: Translation, path: AnyPath, to: str) -> None:
-    """Move headers with values of their own, or from Secrets."""
+def move_named(t: Translation, path: AnyPath, to: str) -> None:
+    """Move headers or variables with values of their own, or from Secrets of the namespace."""
     for item in t.items(path):
-        header = _named_value(t, item)
-        if header and "value" in header:
-            add_named(t, to, header["name"], header["value"], item)
-        elif header:
-            t.take(item)
-            t.add(to, header)
-
-
-def _named_value(t: Translation, item: AnyPath) -> dict[str, Any] | None:
-    """Read a name with a value or the key of a Secret; drop what comes from elsewhere."""
-    item = place(item)
-    name, source = t.require((*item, "name")), (*item, "valueFrom")
-    if t.peek(source) is None:
-        return {"name": name, "value": t.text((*item, "value"))}
-    reference = t.text((*source, "name")) or t.require((*source, "valueRef"))
-    namespace, _, owner = reference.rpartition("/")
-    is_own = namespace in ("", t.source.full_name[0])
-    if t.require((*source, "type")) != "Secret" or not is_own:
-        t.drop(item, f"values come from Secrets of the namespace: make one of {reference}")
-        return None
-    secret = {"name": owner, "key": t.require((*source, "key"))}
-    return {"name": name, "valueFrom": {"secretKeyRef": secret}}
+        name, source = t.require((*item, "name")), (*item, "valueFrom")
+        if t.peek(source) is None:
+            add_named(t, to, name, t.text((*item, "value")), item)
+            continue
+        reference = t.text((*source, "name")) or t.require((*source, "valueRef"))
+        namespace, _, owner = reference.rpartition("/")
+        is_own = namespace in ("", t.source.full_name[0])
+        if t.require((*source, "type")) != "Secret" or not is_own:
+            t.drop(item, f"values come from Secrets of the namespace: make one of {reference}")
+            continue
+        secret = {"name": owner, "key": t.require((*source, "key"))}
+        t.take(item)
+        t.add(to, {"name": name, "valueFrom": {"secretKeyRef": secret}})
 
 
 def move_allowed_namespaces(t: Translation) -> None:
@@ -266,22 +223,11 @@ def hosted_server(source: Source) -> Translation:
     for item in t.items(f"{root}.secretRefs"):
         t.require((*item, "name"))
         t.add("spec.config.envFrom", {"secretRef": {"name": t.take((*item, "name"))}})
-    for item in t.items(f"{root}.configMapRefs"):
-        name = t.require((*item, "name"))
-        t.take((*item, "name"))
-        volume = {"path": f"/configmaps/{name}", "source": {"configMap": {"name": name}}}
-        t.add("spec.config.storage", volume)
     t.move_all(_HOSTED, root)
     move_resources(t, f"{root}.resources", "spec.runtime.resources")
-    if account := t.take(f"{root}.serviceAccountName"):
-        t.put(f"{_POD}.spec.serviceAccountName", account, "the account stays yours to make")
-        t.put(f"{_POD}.spec.automountServiceAccountToken", value=True)
     if is_image and t.text(f"{root}.cmd"):
         move_command(t, [t.take(f"{root}.cmd")])
-    for item in t.items(f"{root}.sidecars"):
-        t.add(f"{_POD}.spec.containers", t.take(item))
-    _timeout(t, "spec.timeout")
     t.drop_all(_HOSTED_DROPS, root)
     plain = "servers in the cluster are asked by plain HTTP"
-    t.drop_all({"httpTransport": plain, "stdioTransport": "it has no fields"})
+    t.drop_all({"timeout": _NO_TIMEOUT, "httpTransport": plain})
     return t.finish()

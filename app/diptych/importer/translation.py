@@ -1,13 +1,9 @@
 """Translates one object of another platform field by field, and accounts for every field."""
 
-import copy
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NoReturn, TypeAlias
-
-import yaml
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION
@@ -16,8 +12,6 @@ from diptych.manifest.documents import Document, FieldPath, dotted_path
 AnyPath: TypeAlias = FieldPath | str
 """A path of fields; as a text `spec.tools.0.name`."""
 
-_SECRET = re.compile(r"key|token|secret|password|credential|auth|header|env$|value", re.IGNORECASE)
-_MAX_SHOWN = 80  # characters of a value in a comment
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _FORMS: Mapping[type, str] = {
     str: "a string; quote it",
@@ -90,32 +84,23 @@ class Translation:
     fields to their new places, None for those that were dropped.
     """
 
-    def __init__(self, source: Source, kind: str, name: str = "") -> None:
-        """Begin an object of a kind with the source's metadata, under another name if need be."""
+    def __init__(self, source: Source, kind: str) -> None:
+        """Begin an object of a kind with the source's metadata."""
         self.source = source
         self.notes: list[Note] = []
         self.comments: list[tuple[FieldPath, str]] = []
         self.content: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "metadata": {}}
         self.done: dict[FieldPath, FieldPath | None] = {}
         self.taken: list[FieldPath] = []
-        renamed = "another kind has this name, too" if name else ""
         self.require("metadata.name")
-        self.move("metadata.name", "metadata.name", lambda own: name or own, renamed)
-        for part in ("namespace", "labels"):
+        for part in ("name", "namespace", "labels"):
             self.move(f"metadata.{part}", f"metadata.{part}")
-        annotations = {
-            k: v for k, v in self.mapping("metadata.annotations").items() if k != _APPLIED
-        }
-        if annotations:
-            self.move("metadata.annotations", "metadata.annotations", lambda _: annotations)
+        annotations = "metadata.annotations"
+        self.move(
+            annotations, annotations, lambda own: {k: v for k, v in own.items() if k != _APPLIED}
+        )
         self.mapping("spec") or self.fail("spec", "is required")
         self.spec: dict[str, Any] = self.content.setdefault("spec", {})
-
-    def of(self, source: Source) -> "Translation":
-        """Go on with the fields of another source."""
-        other = copy.copy(self)
-        other.source, other.notes, other.done, other.taken = source, [], {}, []
-        return other
 
     def peek(self, path: AnyPath) -> Any:  # noqa: ANN401 - of any field
         """Return a field's value; None if it is absent."""
@@ -194,17 +179,12 @@ class Translation:
         for rest in list(self._rest(place(path))):
             self.done[rest] = None
             self.notes.append(Note(self.source.title, rest, Outcome.DROPPED, why))
-            comment = f"{dotted_path(rest)}{_shown(rest, self.peek(rest))}: {why}"
-            self.comments.append((self._beside(rest), comment))
+            self.comments.append((self._beside(rest), f"{dotted_path(rest)}: {why}"))
 
     def drop_all(self, fields: Mapping[str, str], root: str = "spec") -> None:
         """Leave out several fields of a mapping, each with its reason."""
         for name, why in fields.items():
             self.drop(f"{root}.{name}", why)
-
-    def is_done(self, path: AnyPath) -> bool:
-        """Whether a field is moved or dropped as a whole."""
-        return place(path) in self.done
 
     def refuse(self, path: AnyPath, why: str) -> NoReturn:
         """Give the object up because of a field."""
@@ -218,7 +198,7 @@ class Translation:
         """Drop, with a note, every field that nothing has accounted for."""
         for name in self.source.document.content:
             if name not in ("apiVersion", "kind", "metadata", "status"):
-                self.drop((name,), "the importer does not know this field")
+                self.drop((name,), "it has no equal here")
         return self
 
     def _check(self, path: FieldPath, value: Any, kind: type) -> Any:  # noqa: ANN401 - of any field
@@ -244,7 +224,9 @@ class Translation:
     def _rest(self, path: FieldPath) -> Iterator[FieldPath]:
         """Find the largest parts of a field that are not accounted for."""
         value = self.peek(path)
-        if value is None or any(path[:length] in self.done for length in range(1, len(path) + 1)):
+        if value in (None, "", [], {}) or any(
+            path[:length] in self.done for length in range(1, len(path) + 1)
+        ):
             return
         if not any(done[: len(path)] == path for done in self.done):
             yield path
@@ -266,20 +248,3 @@ def place(path: AnyPath) -> FieldPath:
     if isinstance(path, tuple):
         return path
     return tuple(int(part) if part.isdigit() else part for part in path.split("."))
-
-
-def _names(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from map(str, value)
-        value = list(value.values())
-    for inner in value if isinstance(value, list) else ():
-        yield from _names(inner)
-
-
-def _shown(path: FieldPath, value: object) -> str:
-    """Return a value for a comment; "" for what is long, or may be a secret."""
-    if any(map(_SECRET.search, (*map(str, path), *_names(value)))):
-        return ""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
-    text = text.removesuffix("\n").removesuffix("\n...").strip()
-    return f" ({text})" if len(text) <= _MAX_SHOWN and "\n" not in text else ""

@@ -1,7 +1,6 @@
 """Writes imported objects as YAML that people read: blocks of text, and comments in their place."""
 
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -43,7 +42,7 @@ def document_text(content: dict[str, Any], comments: Sequence[tuple[FieldPath, s
     for path, comment in comments:
         number = _line(root, path)
         indent = lines[number][: len(lines[number]) - len(lines[number].lstrip())]
-        above.setdefault(number, []).extend(comment_lines(comment, indent))
+        above.setdefault(number, []).append(comment_line(comment, indent))
     written = (line for number, own in enumerate(lines) for line in (*above.get(number, ()), own))
     return "\n".join(written)
 
@@ -61,14 +60,6 @@ def _line(node: yaml.Node | None, path: FieldPath) -> int:
     return node.start_mark.line if node and path == ("spec",) else line
 
 
-def comment_lines(text: str, indent: str = "") -> Iterable[str]:
-    """Wrap a comment."""
-    first, others = f"{indent}# ", f"{indent}#   "
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def comment_line(text: str, indent: str = "") -> str:
+    """Return a comment of one line."""
+    return f"{indent}# {' '.join(text.split())}"

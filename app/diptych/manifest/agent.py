@@ -5,7 +5,6 @@ documentation in the cluster (`kubectl explain agent.spec`, by the CRD that `crd
 of these models) and in docs/reference/manifest.md.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -182,44 +181,22 @@ class HostingSpec(StrictModel):
     """The AgentPool of the agent's namespace that it runs in."""
 
 
-def _not_in_pool(field: str, cel: str, is_absent: Callable[[Any], object]) -> Rule:
-    return Rule(
-        f"!has(self.hosting) || {cel}",
-        f"{field} needs pods of the agent's own: remove it, or hosting.pool",
-        lambda spec: spec.hosting is None or is_absent(spec),
-    )
-
-
-def _not_of_container(field: str, name: str) -> tuple[str, str, Callable[[Any], object]]:
-    return (
-        f"container.{field}",
-        f"!has(self.container) || !has(self.container.{field})",
-        lambda spec: name not in spec.container.model_fields_set,
-    )
-
-
-_OWN_PODS: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
-    ("podTemplate", "!has(self.podTemplate)", lambda spec: spec.pod_template is None),
-    ("replicas", "!has(self.replicas)", lambda spec: "replicas" not in spec.model_fields_set),
-    _not_of_container("image", "image"),
-    _not_of_container("imagePullPolicy", "image_pull_policy"),
-    _not_of_container("envFrom", "env_from"),
-    _not_of_container("resources", "resources"),
-    (
-        "container.env with anything but DEBUG_MOCK_RESPONSES",
-        (
-            "!has(self.container) || !has(self.container.env)"
-            " || self.container.env.all(e, e.name == 'DEBUG_MOCK_RESPONSES')"
-        ),
-        lambda spec: all(v.name == "DEBUG_MOCK_RESPONSES" for v in spec.container.env),
-    ),
-    (
-        "a tool server with command",
-        "!has(self.tools) || self.tools.all(t, !has(t.command))",
-        lambda spec: not any(tool.command for tool in spec.tools),
-    ),
+_MOCK_ONLY = (
+    "!has(self.container.image) && !has(self.container.imagePullPolicy)"
+    " && !has(self.container.envFrom) && !has(self.container.resources)"
+    " && (!has(self.container.env)"
+    " || self.container.env.all(e, e.name == 'DEBUG_MOCK_RESPONSES'))"
 )
-"""What an Agent in a pool cannot have: the field, whether it is absent in CEL and in Python."""
+
+
+def _needs_own_pods(spec: "AgentSpec") -> bool:
+    return (
+        spec.pod_template is not None
+        or "replicas" in spec.model_fields_set
+        or not spec.container.model_fields_set <= {"env"}
+        or any(variable.name != "DEBUG_MOCK_RESPONSES" for variable in spec.container.env)
+        or any(tool.command for tool in spec.tools)
+    )
 
 
 class AgentSpec(StrictModel):
@@ -247,7 +224,14 @@ class AgentSpec(StrictModel):
                 or (spec.model and (spec.model.prices or spec.model.api_ref))
             ),
         ),
-        *(_not_in_pool(*rule) for rule in _OWN_PODS),
+        Rule(
+            "!has(self.hosting) || !has(self.podTemplate) && !has(self.replicas)"
+            f" && (!has(self.container) || {_MOCK_ONLY})"
+            " && (!has(self.tools) || self.tools.all(t, !has(t.command)))",
+            "hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, "
+            "tools with command, and of container all but DEBUG_MOCK_RESPONSES in env",
+            lambda spec: spec.hosting is None or not _needs_own_pods(spec),
+        ),
     )
 
     description: Text = ""

@@ -7,11 +7,11 @@ know each other by URLs, which exist only once their ports are bound. So loading
     configs = loaded.resolve(urls)             # one URL for each of loaded.names
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import which
-from typing import Any, TypeVar
+from typing import Any
 
 from diptych.core.catalog import Catalog, Peer, Unavailable
 from diptych.core.errors import ConfigError
@@ -51,7 +51,6 @@ from diptych.manifest.settings import (
     AgentConfig,
     DataFolder,
     ModelConfig,
-    ModelSource,
     ToolServerConfig,
 )
 from diptych.manifest.shared import ObjectId, SharedObjects, models_of
@@ -62,9 +61,6 @@ from diptych.manifest.validation import (
     validate_object,
 )
 from diptych.policy.unmatched import is_glob, unmatched
-
-M = TypeVar("M")
-C = TypeVar("C")
 
 _KEY_KINDS = ("Secret", "ConfigMap")
 _GROUP = API_VERSION.partition("/")[0]
@@ -90,21 +86,13 @@ class LocalOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedConfigs:
-    """The ModelAPIs and MCPServers of files, as `check --online` asks them."""
-
-    apis: tuple[tuple[ModelApiManifest, SourceLocation, ModelConfig], ...]
-    servers: tuple[tuple[McpServerManifest, SourceLocation, ToolServerConfig], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class LoadedAgents:
     """Agents that are valid and whose references all lead somewhere, but that have no URLs yet."""
 
     manifests: Sequence[tuple[AgentManifest, SourceLocation]]
     targets: ReferenceTargets
     data: DataFolder | None = None
-    model_source: ModelSource | None = None
+    model_file: ModelFile | None = None
     notes: tuple[str, ...] = ()
     """Advice, and a line for each object of another kind, which was passed over."""
 
@@ -112,26 +100,15 @@ class LoadedAgents:
     def names(self) -> tuple[str, ...]:
         return tuple(manifest.metadata.name for manifest, _ in self.manifests)
 
-    def shared(self) -> "SharedConfigs":
-        """Make the configurations of the ModelAPIs and MCPServers. Raises `ConfigError`."""
-        problems: list[str] = []
+    def apis(self) -> Iterator[tuple[ModelApiManifest, SourceLocation, ModelConfig]]:
+        """Make the configurations of the ModelAPIs. Raises `ConfigError`."""
+        for api, location in self.targets.shared.apis.values():
+            yield api, location, resolve_api(api, location, self.targets)
 
-        def resolved(
-            resolve: Callable[[M, SourceLocation, ReferenceTargets], C],
-            objects: Iterable[tuple[M, SourceLocation]],
-        ) -> Iterator[tuple[M, SourceLocation, C]]:
-            for manifest, location in objects:
-                try:
-                    yield manifest, location, resolve(manifest, location, self.targets)
-                except ConfigError as error:
-                    problems.extend(error.problems)
-
-        found = SharedConfigs(
-            tuple(resolved(resolve_api, self.targets.shared.apis.values())),
-            tuple(resolved(resolve_server, self.targets.shared.servers.values())),
-        )
-        raise_problems(problems)
-        return found
+    def servers(self) -> Iterator[tuple[McpServerManifest, SourceLocation, ToolServerConfig]]:
+        """Make the configurations of the MCPServers. Raises `ConfigError`."""
+        for server, location in self.targets.shared.servers.values():
+            yield server, location, resolve_server(server, location, self.targets)
 
     def resolve(self, urls: Sequence[str]) -> tuple[AgentConfig, ...]:
         """Make all configurations, with a URL for each agent in the order of `names`."""
@@ -141,7 +118,7 @@ class LoadedAgents:
         }
         configs = _resolve_all(self.manifests, replace(self.targets, agents=agents))
         return tuple(
-            replace(config, data=self.data, model_source=self.model_source) for config in configs
+            replace(config, data=self.data, model_file=self.model_file) for config in configs
         )
 
 
@@ -188,7 +165,11 @@ def load_agents(
 
 def check_files(files: Sequence[Path]) -> "FileContents":
     """Check files as a cluster would; no reference is followed."""
-    contents = _read_files(files)
+    return checked(_read_files(files))
+
+
+def checked(contents: "FileContents") -> "FileContents":
+    """Add the problems and notes that a cluster would have with files."""
     try:
         SecretSources({}, documents=contents.key_documents)
     except ConfigError as error:
@@ -197,10 +178,10 @@ def check_files(files: Sequence[Path]) -> "FileContents":
     for manifest, location in contents.manifests:
         for path, problem in (*_cluster_problems(manifest.spec), *shared.problems(manifest)):
             contents.problems.append(f"{location.locate(path)}: {problem}")
-        models = models_of(manifest.spec.model) if manifest.spec.model else ()
-        contents.add_notes(location, models)
+        for path, model in models_of(manifest.spec.model) if manifest.spec.model else ():
+            contents.notes += _missing_in_cluster(path, model, location)
     for api, location in contents.apis.values():
-        contents.add_notes(location, [(("spec",), api.spec)])
+        contents.notes += _missing_in_cluster(("spec",), api.spec, location)
     for path, template, location in contents.pod_templates():
         for place, problem in pod_spec_mistakes(template.spec, path):
             contents.problems.append(f"{location.locate(place)}: {problem}")
@@ -260,7 +241,7 @@ def _load_with_model_file(files: Sequence[Path], path: Path, options: LocalOptio
 
     source = ModelFile(path, resolve)
     resolve(source.content)  # raises what is wrong with it
-    return replace(load(source.content), model_source=source)
+    return replace(load(source.content), model_file=source)
 
 
 @dataclass(slots=True)
@@ -341,14 +322,6 @@ class FileContents:
     def shared(self) -> SharedObjects:
         return SharedObjects(self.apis, self.servers)
 
-    def add_notes(
-        self, location: SourceLocation, models: Iterable[tuple[FieldPath, Address]]
-    ) -> None:
-        """Add a note for each field that only a cluster misses."""
-        for place, model in models:
-            for path, note in _missing_in_cluster(place, model):
-                self.notes.append(f"{location.locate(path)}: {note}")
-
     def pod_templates(self) -> Iterator[tuple[FieldPath, PodTemplate, SourceLocation]]:
         """Find the pod templates, each with the path of its spec."""
         for agent, location in self.manifests:
@@ -414,12 +387,12 @@ def _cluster_problems(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
     yield from unknown_keys(spec.access)
 
 
-def _missing_in_cluster(path: FieldPath, model: Address) -> Iterator[tuple[FieldPath, str]]:
+def _missing_in_cluster(path: FieldPath, model: Address, location: SourceLocation) -> Iterator[str]:
     """Find what a laptop takes from the provider or the environment, and a cluster does not."""
     if model.provider and not model.endpoint and model.provider not in PUBLIC:
-        yield (*path, "endpoint"), f"works on this machine; {NEEDS_ENDPOINT}"
+        yield f"{location.locate((*path, 'endpoint'))}: works on this machine; {NEEDS_ENDPOINT}"
     if model.provider in KEYED and not model.carries_key:
-        yield (*path, "apiKey"), f"works on this machine; {NEEDS_KEY}"
+        yield f"{location.locate((*path, 'apiKey'))}: works on this machine; {NEEDS_KEY}"
 
 
 def _code_problems(server: McpServerManifest, location: SourceLocation) -> Iterator[str]:

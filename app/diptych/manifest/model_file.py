@@ -14,7 +14,7 @@ from diptych.core.errors import ConfigError
 from diptych.manifest.documents import read_text
 from diptych.manifest.fields import KeyRef, SecretSource
 from diptych.manifest.secret_sources import value_from_file
-from diptych.manifest.settings import AgentConfig, ModelTerms
+from diptych.manifest.settings import AgentConfig
 
 MODEL_FILE = "DIPTYCH_MODEL_FILE"
 """The environment variable with the file's path."""
@@ -55,7 +55,7 @@ def mounted_file(ref: KeyRef, folder: Path | None = None) -> Path | None:
 
 
 class ModelFile:
-    """The model file of one agent; a `ModelSource`. `content` is what it held at the start.
+    """The model file of one agent; `content` is what it held at the start.
 
     `resolve` makes the agent's configuration of its content. A file that cannot be used later
     leaves the former one in force, and `problem` says why. Raises `ConfigError` at the start.
@@ -67,29 +67,22 @@ class ModelFile:
         self._resolve = resolve
         self._text = self._read()
         self.content = _parsed(self._text or read_text(path), path)
-        self._newest: ModelTerms | None = None
+        self._newest: AgentConfig | None = None
         self.problem = ""
 
-    def newest(self) -> ModelTerms | None:
+    def newest(self) -> AgentConfig | None:
+        """Return the configuration with the newest model; None while that of the start holds."""
         text = self._read()
         if text is None or text == self._text:
             return self._newest
         self._text = text
         try:
-            self._newest, self.problem = self._terms(text), ""
+            self._newest = self._resolve(_parsed(text, self._path))
+            self.problem = ""
         except ConfigError as error:
             self.problem = f"model file: {'; '.join(error.problems)}; the former one is in force"
             _logger.error("%s", self.problem)
         return self._newest
-
-    def _terms(self, text: str) -> ModelTerms | None:
-        config = self._resolve(_parsed(text, self._path))
-        settings = config.definition.settings
-        if config.model is None:
-            return None
-        return ModelTerms(
-            config.model, settings.prices, settings.action_format, config.mounted_keys
-        )
 
 
 def _parsed(text: str, path: Path) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from diptych.manifest.model_file import with_model
 from diptych.manifest.references import AGENT_PORT, TOKENS
 from diptych.manifest.secret_sources import constant_value
 from diptych.manifest.settings import AgentConfig, PeerConfig
+from diptych.manifest.validation import validate_manifest
 from diptych.ports import ValueProvider
 
 
@@ -87,7 +88,9 @@ def pooled_config(agent: PooledAgent, access: ValueProvider) -> AgentConfig:
     own_name = f"{namespace}/{name}"
     if agent.model is not None:
         content = with_model(content, _naming(agent.model, own_name))
-    environ = {PUBLIC_URL: f"http://{name}.{namespace}:{AGENT_PORT}", **_variables(content)}
+    env = validate_manifest(content, SourceLocation("")).spec.container.env
+    variables = {each.name: each.value for each in env if each.value is not None}
+    environ = {PUBLIC_URL: f"http://{name}.{namespace}:{AGENT_PORT}", **variables}
     [config] = load_content(content, SourceLocation(""), LocalOptions(environ)).resolve([""])
     if commands := [tool.name for tool in config.tools if tool.command]:
         raise ConfigError(
@@ -114,13 +117,3 @@ def _naming(model: dict[str, Any], own_name: str) -> dict[str, Any]:
     if file.startswith(f"{TOKENS}/") and all(each["name"] != AGENT_HEADER for each in headers):
         named["headers"] = [*headers, {"name": AGENT_HEADER, "value": own_name}]
     return {field: value for field, value in named.items() if value != []}
-
-
-def _variables(content: dict[str, Any]) -> dict[str, str]:
-    """Return the container's variables: the process's own are those of the pool."""
-    variables = ((content.get("spec") or {}).get("container") or {}).get("env") or ()
-    return {
-        variable["name"]: variable["value"]
-        for variable in variables
-        if isinstance(variable, dict) and isinstance(variable.get("value"), str)
-    }

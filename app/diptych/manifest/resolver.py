@@ -18,6 +18,7 @@ from diptych.manifest.cluster import ContainerSpec
 from diptych.manifest.documents import FieldPath, SourceLocation
 from diptych.manifest.environment import MOCK, PUBLIC_URL
 from diptych.manifest.fields import url_problem
+from diptych.manifest.model import ModelSpec
 from diptych.manifest.model_references import ModelReferences
 from diptych.manifest.policy import HookSpec, PolicyRuleSpec
 from diptych.manifest.references import ReferenceTargets
@@ -35,12 +36,12 @@ from diptych.manifest.settings import (
     PeerConfig,
     ScheduleConfig,
     StoreConfig,
-    TimeoutConfig,
     ToolServerConfig,
     TriggerConfig,
     sessions_prefix,
 )
 from diptych.manifest.tool_references import ToolReferences
+from diptych.manifest.tools import ToolServerRef, ToolServerSpec
 from diptych.manifest.validation import raise_problems
 from diptych.policy.rules import LayeredPolicy, Policy, Rule
 from diptych.policy.unmatched import NamedCalls, is_glob
@@ -74,23 +75,22 @@ def resolve_api(
     """
     spec, metadata = manifest.spec, manifest.metadata
     references = ModelReferences(metadata.namespace, location, targets)
-    endpoint = references.api_endpoint(metadata.name, spec, is_required=True)
-    raise_problems(references.problems)
     plain = (name for name in spec.models if not is_glob(name))
-    return replace(
-        endpoint,
-        name=spec.default or next(plain, ""),
-        timeouts=TimeoutConfig(**fields_of(spec.timeouts)),
-        **fields_of(spec.parameters),
-    )
+    name = spec.default or next(plain, None)
+    asked = ModelSpec.model_validate({"apiRef": {"name": metadata.name}, "name": name})
+    config = references.model(asked, is_required=True)
+    raise_problems(references.problems)
+    return replace(config, fallbacks=())
 
 
 def resolve_server(
     manifest: McpServerManifest, location: SourceLocation, targets: ReferenceTargets
 ) -> ToolServerConfig:
     """Resolve an MCPServer. Raises `ConfigError` with a line for each problem."""
-    references = ToolReferences(manifest.metadata.namespace, location, targets)
-    server = references.server(manifest)
+    metadata = manifest.metadata
+    references = ToolReferences(metadata.namespace, location, targets)
+    name = metadata.name
+    server = references.tool(("spec",), ToolServerSpec(name=name, ref=ToolServerRef(name=name)))
     raise_problems(references.problems)
     return server
 

@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from diptych.access.grants import Grant
 from diptych.access.limits import Limits
 from diptych.access.signatures import Scheme
-from diptych.core.budget import Prices, SharedBudgets
+from diptych.core.budget import SharedBudgets
 from diptych.core.catalog import SEPARATOR
 from diptych.core.errors import ConfigError
-from diptych.core.run_settings import ActionFormat
 from diptych.manifest.telemetry import TelemetrySettings
 from diptych.policy.rules import Policy
 from diptych.policy.unmatched import NamedCalls
@@ -25,6 +24,9 @@ from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig
 from diptych_cel.expressions import Expression
 from diptych_cron import Cron
+
+if TYPE_CHECKING:
+    from diptych.manifest.model_file import ModelFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,32 +126,6 @@ class ModelConfig:
     headers: Mapping[str, ValueProvider] = field(default_factory=dict)
     fallbacks: "tuple[ModelConfig, ...]" = ()
     inputs: tuple[InputKind, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTerms:
-    """A model that replaces another while the process runs, with its prices and form of calls.
-
-    `mounted_keys` are those of the whole agent, as in `AgentConfig`.
-    """
-
-    model: ModelConfig
-    prices: Prices | None = None
-    action_format: ActionFormat = "json"
-    mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
-
-
-class ModelSource(Protocol):
-    """Where an agent's newest model comes from (`manifest.model_file`).
-
-    `problem` says why the newest cannot be used; it is "" if all is well.
-    """
-
-    problem: str
-
-    def newest(self) -> ModelTerms | None:
-        """Return the newest terms; None while those of the configuration hold."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +273,7 @@ class AgentConfig:
     `mock_source` says in error lines where that text is. `definition` holds for every run; the
     places of hooks join it later. `mounted_keys` are read from files that may be missing, by the
     names that people know the keys by. Runs and sessions are in the `store`, else in the `data`
-    folder, else in memory. Runs share `budgets`. New runs take the newest model of `model_source`.
+    folder, else in memory. Runs share `budgets`. New runs take the newest model of `model_file`.
     In a pod there are no `schedules`: the operator makes CronJobs of them.
     """
 
@@ -324,7 +300,7 @@ class AgentConfig:
     hooks: tuple[HookConfig, ...] = ()
     schedules: tuple[ScheduleConfig, ...] = ()
     triggers: tuple[TriggerConfig, ...] = ()
-    model_source: ModelSource | None = None
+    model_file: "ModelFile | None" = None
 
 
 def opened(config: AgentConfig) -> AgentConfig:

@@ -6,15 +6,13 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from diptych.manifest.documents import FieldPath
-from diptych.manifest.mcp_server import McpServerManifest, McpServerSpec
+from diptych.manifest.mcp_server import McpServerSpec
 from diptych.manifest.references import UNRESOLVED, References, with_path
 from diptych.manifest.rules import fields_of
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
 from diptych.manifest.tools import Override, ToolServerRef, ToolServerSpec
 from diptych.ports import ValueProvider
 
-PYTHON_CODE = "DIPTYCH_PYTHON"
-"""The variable in which `diptych.cli.inline_tools` has the code whose functions it serves."""
 _PATH = "/mcp"
 
 
@@ -44,18 +42,6 @@ class ToolReferences(References):
             pins={pin.tool: pin.digest for pin in tool.pin},
         )
 
-    def server(self, manifest: McpServerManifest) -> ToolServerConfig:
-        """Make the configuration of an MCPServer itself, whose references these are."""
-        spec, name = manifest.spec, manifest.metadata.name
-        tools = spec.tools
-        return ToolServerConfig(
-            name=name,
-            **self.server_source(name, spec),
-            allow=tools.allow,
-            overrides=_overrides(tools.overrides),
-            pins={pin.tool: pin.digest for pin in tools.pin},
-        )
-
     def server_source(self, name: str, spec: McpServerSpec) -> dict[str, Any]:
         """Return how an MCPServer is reached: fields of a `ToolServerConfig`."""
         path: FieldPath = ("spec", "source")
@@ -74,9 +60,8 @@ class ToolReferences(References):
         env = self.variables(("spec", "config"), config.env, config.env_from)
         if source.python is None:
             return {"command": source.command or (), "env": env}
-        packages = (f"--package={package}" for package in source.packages)
-        command = (sys.executable, "-m", "diptych.cli.inline_tools", *packages)
-        return {"command": command, "env": {**env, PYTHON_CODE: source.python}}
+        inline = (sys.executable, "-m", "diptych.cli.inline_tools")
+        return {"command": (*inline, source.python, *source.packages), "env": env}
 
     def _shared_tool(
         self, path: FieldPath, tool: ToolServerSpec, ref: ToolServerRef

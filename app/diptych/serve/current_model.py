@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from diptych.core.catalog import Unavailable
 from diptych.core.run_settings import RunSettings
-from diptych.manifest.settings import AgentConfig, ModelConfig, ModelTerms
+from diptych.manifest.settings import AgentConfig, ModelConfig
 from diptych.models.chat_model import ChatModel
 from diptych.ports import Model, ValueProvider
 from diptych.runs.backends import RunModel
@@ -27,22 +27,22 @@ class CurrentModel:
         config: AgentConfig,
         settings: RunSettings,
         make: Callable[[AgentConfig], Model],
-        on_change: Callable[[ModelTerms], None],
+        on_change: Callable[[AgentConfig], None],
     ) -> None:
         self._config = config
-        self._source = config.model_source
+        self._file = config.model_file
         self._make = make
         self._on_change = on_change
-        self._terms: ModelTerms | None = None  # of the source, once it has changed
+        self._newest: AgentConfig | None = None  # of the file, once it has changed
         self._of_runs = RunModel(make(config), settings)
         self._is_watching = False
         self._watching: asyncio.Task[None] | None = None
 
     def of_runs(self) -> RunModel:
         """Return the model and settings of a run that begins now."""
-        terms = self._source.newest() if self._source else None
-        if terms is not None and terms is not self._terms:
-            self._switch(terms)
+        newest = self._file.newest() if self._file else None
+        if newest is not None and newest is not self._newest:
+            self._switch(newest)
         return self._of_runs
 
     @property
@@ -71,8 +71,8 @@ class CurrentModel:
         return model.watch.unavailable() if isinstance(model, ChatModel) else ()
 
     def notes(self) -> Iterator[str]:
-        if self._source and self._source.problem:
-            yield self._source.problem
+        if self._file and self._file.problem:
+            yield self._file.problem
 
     def watch(self) -> None:
         """Watch the model's endpoints from now on."""
@@ -85,14 +85,16 @@ class CurrentModel:
         if self._watching:
             self._watching.cancel()
 
-    def _switch(self, terms: ModelTerms) -> None:
-        self._terms = terms
-        self._config = replace(self._config, model=terms.model, mounted_keys=terms.mounted_keys)
+    def _switch(self, newest: AgentConfig) -> None:
+        self._newest = newest
+        self._config = replace(self._config, model=newest.model, mounted_keys=newest.mounted_keys)
+        changed = newest.definition.settings
         settings = replace(
-            self._of_runs.settings, prices=terms.prices, action_format=terms.action_format
+            self._of_runs.settings, prices=changed.prices, action_format=changed.action_format
         )
         self._of_runs = RunModel(self._make(self._config), settings)
-        self._on_change(terms)
+        self._on_change(newest)
         if self._is_watching:
             self.watch()
-        _logger.info("agent %s: new runs use model %s", self._config.name, terms.model.name)
+        name = newest.model.name if newest.model else ""
+        _logger.info("agent %s: new runs use model %s", self._config.name, name)

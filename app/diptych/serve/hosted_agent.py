@@ -25,7 +25,7 @@ from diptych.core.errors import ConfigError
 from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.health import Readiness
-from diptych.manifest.settings import AgentConfig, ModelTerms, ToolServerConfig
+from diptych.manifest.settings import AgentConfig, ToolServerConfig
 from diptych.mcp import McpTools
 from diptych.net.memory_budget import MemoryBudget
 from diptych.net.name_server import NameServerWatch, has_host_name
@@ -174,13 +174,15 @@ class HostedAgent:
             step_gate=self.step_gate,
             budgets=self._budgets,
             tracing=self._traces,
-            newest_model=self._model.of_runs if self._config.model_source else None,
+            newest_model=self._model.of_runs if self._config.model_file else None,
         )
 
-    def _on_new_model(self, terms: ModelTerms) -> None:
-        self._metrics.prices = terms.prices
-        self._budgets.estimate.prices = terms.prices or Prices()
-        self._budgets.estimate.reply_tokens = terms.model.max_tokens
+    def _on_new_model(self, config: AgentConfig) -> None:
+        prices = config.definition.settings.prices
+        self._metrics.prices = prices
+        self._budgets.estimate.prices = prices or Prices()
+        if config.model:
+            self._budgets.estimate.reply_tokens = config.model.max_tokens
 
     async def __aenter__(self) -> Self:
         if self._store:

@@ -239,22 +239,29 @@ tools: [{name: a, ref: {name: b, kind: Server}}]
     spec.tools[0].ref: apiGroup and kind belong together; leave both out for an MCPServer of
     diptych.dev
 hosting: {pool: p}, podTemplate: {}
-    spec: podTemplate needs pods of the agent's own: remove it, or hosting.pool
+    spec: hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, tools
+    with command, and of container all but DEBUG_MOCK_RESPONSES in env
 hosting: {pool: p}, replicas: 1
-    spec: replicas needs pods of the agent's own: remove it, or hosting.pool
+    spec: hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, tools
+    with command, and of container all but DEBUG_MOCK_RESPONSES in env
 hosting: {pool: p}, container: {image: a}
-    spec: container.image needs pods of the agent's own: remove it, or hosting.pool
+    spec: hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, tools
+    with command, and of container all but DEBUG_MOCK_RESPONSES in env
 hosting: {pool: p}, container: {imagePullPolicy: Always}
-    spec: container.imagePullPolicy needs pods of the agent's own: remove it, or hosting.pool
+    spec: hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, tools
+    with command, and of container all but DEBUG_MOCK_RESPONSES in env
 hosting: {pool: p}, container: {envFrom: []}
-    spec: container.envFrom needs pods of the agent's own: remove it, or hosting.pool
+    spec: hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, tools
+    with command, and of container all but DEBUG_MOCK_RESPONSES in env
 hosting: {pool: p}, container: {resources: {}}
-    spec: container.resources needs pods of the agent's own: remove it, or hosting.pool
+    spec: hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, tools
+    with command, and of container all but DEBUG_MOCK_RESPONSES in env
 hosting: {pool: p}, container: {env: [{name: DEBUG_MOCK_RESPONSES}, {name: A}]}
-    spec: container.env with anything but DEBUG_MOCK_RESPONSES needs pods of the agent's own:
-    remove it, or hosting.pool
+    spec: hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, tools
+    with command, and of container all but DEBUG_MOCK_RESPONSES in env
 hosting: {pool: p}, tools: [{name: a, url: URL}, {name: b, command: [b]}]
-    spec: a tool server with command needs pods of the agent's own: remove it, or hosting.pool
+    spec: hosting.pool excludes what needs pods of the agent's own: podTemplate, replicas, tools
+    with command, and of container all but DEBUG_MOCK_RESPONSES in env
 hooks: [{at: onCall, url: "https://h"}]
     spec.hooks[0].at: must be "beforeCall", "afterCall", "afterStep" or "validateAnswer"
     (got "onCall")

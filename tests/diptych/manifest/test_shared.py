@@ -188,11 +188,11 @@ def test_a_remote_server_keeps_its_key_and_is_narrowed() -> None:
 def test_programs_are_started_here_with_their_servers_variables_alone() -> None:
     assert tool(ref("stdio")).command == ("calc", "--fast")
     found = tool(ref("code"))
-    inline = (sys.executable, "-m", "diptych.cli.inline_tools", "--package=numpy")
-    assert found.command == inline
-    values = {k: v if isinstance(v, str) else v() for k, v in found.env.items()}
     code = "def add(a: int) -> int: ..."
-    assert values == {"KEY": "t", "A": "b", "DIPTYCH_PYTHON": code}
+    inline = (sys.executable, "-m", "diptych.cli.inline_tools")
+    assert found.command == (*inline, code, "numpy")
+    values = {k: v if isinstance(v, str) else v() for k, v in found.env.items()}
+    assert values == {"KEY": "t", "A": "b"}
 
 
 @pytest.mark.parametrize(

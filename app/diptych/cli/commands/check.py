@@ -20,7 +20,7 @@ from diptych.core.errors import ConfigError
 if TYPE_CHECKING:
     from diptych.cli.output.findings import Sentence
     from diptych.manifest.documents import SourceLocation
-    from diptych.manifest.loader import LoadedAgents, SharedConfigs
+    from diptych.manifest.loader import LoadedAgents
     from diptych.manifest.settings import AgentConfig
     from diptych.models.probe import EndpointFindings
     from diptych.serve.examination import Examiner, PeerFindings, ToolServerFindings
@@ -81,11 +81,11 @@ async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:
     from diptych.serve.examination import Examiner
 
     urls = [f"http://{number}.agent.invalid" for number in range(len(loaded.names))]
-    shared, configs = loaded.shared(), loaded.resolve(urls)
+    configs = loaded.resolve(urls)
     is_ok = True
     async with open_http_session() as session:
         examiner = Examiner(session, urls)
-        async for finding in _findings(loaded, shared, configs, examiner):
+        async for finding in _findings(loaded, configs, examiner):
             works = all(mark is not Mark.FAILED for mark, _ in finding.said)
             is_ok = is_ok and works
             if as_json:
@@ -122,21 +122,22 @@ class _Finding:
 
 async def _findings(
     loaded: "LoadedAgents",
-    shared: "SharedConfigs",
     configs: "Sequence[AgentConfig]",
     examiner: "Examiner",
 ) -> AsyncIterator[_Finding]:
     from diptych.cli.output.findings import api_sentences, sentences, server_sentence
     from diptych.serve.examination import examine_server
 
+    apis, servers = tuple(loaded.apis()), tuple(loaded.servers())  # raises before it asks
+
     def source(location: "SourceLocation", name: str) -> str:
         return location.source.removesuffix(f" ({name})")
 
-    for api, location, model in shared.apis:
+    for api, location, model in apis:
         endpoint = await examiner.examine_api(model)
         name, said = api.metadata.name, list(api_sentences(endpoint, api.spec))
         yield _Finding(source(location, name), api.kind, name, said, {"models": [endpoint]})
-    for server, location, tools in shared.servers:
+    for server, location, tools in servers:
         found, _, _ = await examine_server(tools)
         name, said = server.metadata.name, [server_sentence(found)]
         yield _Finding(source(location, name), server.kind, name, said, {"tools": [found]})

@@ -15,10 +15,10 @@ def sample(name: str) -> str:
 
 
 def test_stdout_has_the_manifests_and_stderr_the_table(typed: Type) -> None:
-    done = typed("import", sample("kaos/proxy-key-in-plain-text"), sample("kaos/proxy-anthropic"))
+    done = typed("import", sample("kaos/proxy-key-in-plain-text"), sample("kaos/unknown-provider"))
     assert done.code == 1
     made = (SAMPLES.parent / "made" / "kaos-proxy-key-in-plain-text.yaml").read_text()
-    assert done.out.startswith(f"{made}---\n# ModelAPI claude: the protocol of anthropic is not")
+    assert done.out.startswith(f"{made}---\n# ModelAPI nebius: no OpenAI-compatible address")
     table = done.err.splitlines()
     assert table[0] == "ModelAPI nebula"
     rows = {line.split()[0]: line.split(maxsplit=1)[1] for line in table if line[0] == " "}
@@ -28,7 +28,7 @@ def test_stdout_has_the_manifests_and_stderr_the_table(typed: Type) -> None:
         "nebula-key --from-literal=api-key=…`"
     )
     assert rows["spec.proxyConfig.provider"] == "dropped  the endpoint is asked itself"
-    assert rows["spec.proxyConfig"].startswith("refused  the protocol of anthropic is not")
+    assert rows["spec.proxyConfig"].startswith("refused  no OpenAI-compatible address")
 
 
 def test_a_folder_gets_a_file_for_each(typed: Type, tmp_path: Path) -> None:
