@@ -33,6 +33,7 @@ from diptych.serve.tracing import opened_traces, traced_http_session
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
 _NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+_POLL_SECONDS = 0.05
 _PR_SET_DUMPABLE = 4  # linux/prctl.h
 _logger = logging.getLogger(__name__)
 
@@ -188,6 +189,14 @@ def set_at_signals() -> asyncio.Event:
     for number in numbers:
         loop.add_signal_handler(number, stop.set)
     return stop
+
+
+async def wait_idle(busy: Callable[[], int], seconds: float, second_signal: asyncio.Event) -> None:
+    """Wait until nothing is busy: at most `seconds`, and until a second signal."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while busy() and not second_signal.is_set():  # noqa: ASYNC110 - rare
+                await asyncio.sleep(_POLL_SECONDS)
 
 
 async def freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:

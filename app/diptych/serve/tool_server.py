@@ -7,7 +7,6 @@ the server's name and version, or the reason why there are none.
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import AsyncIterator, Callable
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -22,9 +21,8 @@ from diptych.core.errors import ConfigError
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp.relay import ToolRelay
 from diptych.serve.http_server import run_http_servers
-from diptych.serve.process import Sockets
+from diptych.serve.process import Sockets, set_at_signals, wait_idle
 
-_POLL_SECONDS = 0.05
 _STARTING = "is starting"
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _logger = logging.getLogger(__name__)
@@ -38,19 +36,14 @@ async def serve_tools_until_signal(
     If `load` raises `ConfigError` the process stays, and `/ready` says why. Calls under way then
     have `grace` seconds to end; a second signal ends the wait.
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = set_at_signals()
     tools = ServedTools(load, is_local=sockets.address.is_loopback)
     [sock] = sockets
     async with run_http_servers([(tools.app(path), sock)]), tools.running():
         _logger.info("the tool server listens at %s%s", sockets.addresses[0], path)
         await stop.wait()
         stop.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                while tools.calls and not stop.is_set():  # noqa: ASYNC110
-                    await asyncio.sleep(_POLL_SECONDS)
+        await wait_idle(lambda: tools.calls, grace, stop)
 
 
 class ServedTools:
