@@ -220,7 +220,10 @@ async def test_the_door_takes_tokens_of_the_pool_and_of_the_agent_that_is_asked(
             401,
             401,
         ]
-        assert (await ask(http, at(one), headers=BY_POOL))[0] == 401  # no door
+        assert [(await ask(http, at(one), headers=each))[0] for each in (BY_POOL, batch)] == [
+            200,
+            403,
+        ]
         async with http.post(
             f"{served.url}/v1/runs", json={"input": "hi"}, headers=BY_POOL
         ) as reply:
@@ -248,7 +251,7 @@ async def test_the_door_takes_tokens_of_the_pool_and_of_the_agent_that_is_asked(
 async def test_changes_under_load_lose_no_run_and_refuse_no_connection(
     tmp_path: Path, has_redis: bool
 ) -> None:
-    """With a Redis runs move to the new form, without one they end first."""
+    """With a Redis runs move to the new form, without one they end in the former."""
     with redis_server() as redis:
         if has_redis:
             write_redis(tmp_path, redis.url)

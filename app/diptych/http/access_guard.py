@@ -21,7 +21,6 @@ OPEN_PATHS = PAGE_PATHS | {"/health", "/ready", CARD_PATH, *OLDER_CARD_PATHS}
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
 """What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""
-DOOR = "diptych.door"  # of a scope: the request came through the door of the agent's pool
 _AGENT_HEADER = AGENT_HEADER.lower().encode()
 _audit = logging.getLogger("diptych.audit")
 
@@ -33,7 +32,6 @@ class AccessPolicy:
     `refresh_keys` fetches an issuer's keys again. `agent` is the agent's name in error messages;
     `advice` says there how one gets token and right, where `diptych token` gives none.
     POST requests to `signed_paths` pass: their route verifies a signature instead.
-    `at_door` authenticates requests that came through its pool's door (`DOOR`).
     """
 
     authenticator: Authenticator
@@ -44,20 +42,18 @@ class AccessPolicy:
     approves_own: bool = False
     advice: str = ""
     signed_paths: frozenset[str] = frozenset()
-    at_door: Authenticator | None = None
 
     async def caller(self, scope: Scope) -> Caller:
         """Return the caller of a request. Raises `Unauthorized`."""
-        authenticator = (self.at_door if DOOR in scope else None) or self.authenticator
         header, agent = _values(scope, b"authorization"), _values(scope, _AGENT_HEADER)
         about = header, agent[0] if len(agent) == 1 else ""
         try:
-            subject = authenticator.subject(*about)
+            subject = self.authenticator.subject(*about)
         except Unauthorized as error:
             if error.unknown_key_of is None:
                 raise
             await self.refresh_keys(error.unknown_key_of)
-            subject = authenticator.subject(*about)
+            subject = self.authenticator.subject(*about)
         return Caller(subject, rights_of(subject, self.grants()), self.approves_own)
 
     async def rights(self, scope: Scope) -> frozenset[Right]:

@@ -10,8 +10,9 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -65,6 +66,7 @@ STATUS_OF_CODE = {
     "approval_not_found": 404,
     "invalid_arguments": 422,
     "model_not_found": 404,
+    "model_without_price": 403,  # of a ModelAPI's proxy
     "trigger_not_found": 404,
     "session_not_found": 404,
     "previous_response_not_found": 404,
@@ -289,7 +291,7 @@ def _path(location: Sequence[int | str]) -> str:
 # Handlers
 
 
-def add_error_handlers(app: FastAPI) -> None:
+def add_error_handlers(app: Starlette) -> None:
     """Register handlers that answer every error in the path's format.
 
     They are coroutines: Starlette runs plain functions in a thread.

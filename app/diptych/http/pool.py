@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from diptych.access.grants import Right
 from diptych.core.errors import RequestError
-from diptych.http.access_guard import DOOR, AccessGuard, AccessPolicy
+from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.errors import error_body, error_response
 from diptych.http.guards import BodyGuard, RequestIds
 from diptych.net.memory_budget import MemoryBudget
@@ -86,8 +86,7 @@ class PoolDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_own = scope.get("path", "").startswith(_OWN_PATHS)
-        app = self._own if is_own else self._team
-        await app({**scope, DOOR: True}, receive, send)
+        await (self._own if is_own else self._team)(scope, receive, send)
 
     async def _health(self, _: Request) -> Response:
         return _json({"status": "ok", "pool": self._pool.name})

@@ -1,17 +1,17 @@
 """One address for all agents of a process, in front of their applications.
 
 `/agents/<name>/…` is each agent's whole API. At the root, chats and responses go to the agent that
-`model` names, stored runs to the agent that has them, `GET /v1/models` asks every agent, `/mcp` has
+`model` names, stored runs to the agent that has them, `GET /v1/models` lists all, `/mcp` has
 a tool for each agent, and all else goes to the first agent. Each application keeps its own guards,
 so access holds as at its own port.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import orjson
 from starlette.datastructures import MutableHeaders
@@ -29,7 +29,6 @@ from diptych.net.memory_budget import MemoryBudget, json_size
 AGENTS_PATH = "/agents/"
 _MODELS_PATH = "/v1/models"
 _ASKING_PATHS = frozenset({"/v1/chat/completions", "/v1/responses"})
-_OF_BODY = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
 _MCP_VERSION = "2026-07-28"
 _MCP_META = {
     "io.modelcontextprotocol/protocolVersion": _MCP_VERSION,
@@ -47,14 +46,14 @@ _RUN_PATHS = ("/v1/responses/", "/v1/runs/")
 
 @dataclass(frozen=True, slots=True)
 class TeamMember:
-    """An agent's application; `has_run` raises a `DiptychError` for a run that it cannot find.
+    """An agent's application, and the rights of a request's caller there.
 
-    `rights` returns those of a request's caller; without it the application is asked.
+    `has_run` raises a `DiptychError` for a run that it cannot find.
     """
 
     app: ASGIApp
     has_run: Callable[[str], Awaitable[object]]
-    rights: Callable[[Scope], Awaitable[frozenset[Right]]] | None = None
+    rights: Callable[[Scope], Awaitable[frozenset[Right]]]
 
 
 class TeamRouter:
@@ -114,7 +113,8 @@ class TeamRouter:
         Nothing is read for a caller whom no agent accepts. A body that is too large, or for which
         there is no memory, is left to the first agent's guard, which counts and refuses it.
         """
-        if not await self._is_accepted(scope):
+        rights = await self._rights(scope)
+        if not rights:
             await self._first(scope, receive, send)
             return
         received, body = await self._read(receive)
@@ -122,7 +122,7 @@ class TeamRouter:
         model, previous = asked.get("model"), asked.get("previous_response_id")
         app = self._app_of(model)
         if isinstance(model, str) and model not in self._members:
-            app = RequestIds(await self._unknown_model(model, scope))
+            app = RequestIds(_unknown_model(model, _askable(rights), scope["path"]))
         elif model is None and isinstance(previous, str):
             app = await self._owner_of(previous)
         await app(scope, _replayed(received, receive), send)
@@ -132,11 +132,7 @@ class TeamRouter:
 
         Every agent that accepts the caller hears of a cancelled request; one of them has its run.
         """
-        accepting = {
-            name: member.app
-            for name, member in tuple(self._members.items())
-            if await _accepts(member, scope)
-        }
+        accepting = {name: self._members[name].app for name in await self._rights(scope)}
         if not accepting:
             await self._first(scope, receive, send)
             return
@@ -153,11 +149,10 @@ class TeamRouter:
                     await _answer_of(other, scope, body)
         await app(scope, _replayed(received, receive), send)
 
-    async def _is_accepted(self, scope: Scope) -> bool:
-        for member in tuple(self._members.values()):
-            if await _accepts(member, scope):
-                return True
-        return False
+    async def _rights(self, scope: Scope) -> dict[str, frozenset[Right]]:
+        """Return the caller's rights at each agent where it has any."""
+        found = {name: await each.rights(scope) for name, each in tuple(self._members.items())}
+        return {name: rights for name, rights in found.items() if rights and name in self._members}
 
     async def _read(self, receive: Receive) -> tuple[list[Message], bytes]:
         """Return the messages of a body, and the body; without memory for it, an empty one."""
@@ -179,13 +174,6 @@ class TeamRouter:
             share.release()  # the agent's guard counts it from here on
         return received, body
 
-    async def _unknown_model(self, model: str, scope: Scope) -> Response:
-        answers = await self._models(scope)
-        names = [each["id"] for answer in answers for each in answer.models]
-        message = f"no agent here is called {model[:64]!r}; the models are: {', '.join(names)}"
-        body = error_body(message, "invalid_request_error", code="model_not_found", param="model")
-        return error_response(scope["path"], HTTPStatus.NOT_FOUND, body)
-
     async def _owner_of(self, run_id: str) -> ASGIApp:
         others: list[ASGIApp] = []  # may have had it; an agent with another store says RunLost
         for member in tuple(self._members.values()):
@@ -200,29 +188,16 @@ class TeamRouter:
         return (*others, self._first)[0]
 
     async def _list_models(self, scope: Scope, send: Send) -> None:
-        """Answer with the models of all agents that the caller may ask.
-
-        If every agent refuses the caller, the first one's refusal is the answer.
-        """
-        answers = await self._models(scope) or [await _models_of(self._first, scope)]
-        listing = [answer for answer in answers if answer.is_ok] or answers[:1]
-        start, body = listing[0]
-        if listing[0].is_ok:
-            _, body = _Answer.of([model for answer in listing for model in answer.models])
+        """Answer as the first agent that accepts the caller does, with all that it may ask."""
+        rights = await self._rights(scope)
+        first = self._app_of(next(iter(rights), None))
+        start, body = await _answer_of(first, scope)
+        if start["status"] == HTTPStatus.OK:
+            models = [model_entry(name, self._created) for name in _askable(rights)]
+            body = orjson.dumps({"object": "list", "data": models})
             MutableHeaders(scope=start)["Content-Length"] = str(len(body))
         await send(start)
         await send({"type": "http.response.body", "body": body})
-
-    async def _models(self, scope: Scope) -> "list[_Answer]":
-        """Return the agents' answers; those of known rights answer only callers with any."""
-        answers: list[_Answer] = []
-        for name, member in tuple(self._members.items()):
-            if member.rights is None:
-                answers.append(await _models_of(member.app, scope))
-            elif rights := await member.rights(scope):
-                models = [model_entry(name, self._created)] if Right.ASK in rights else []
-                answers.append(_Answer.of(models))
-        return answers
 
 
 async def _no_agents(scope: Scope, receive: Receive, send: Send) -> None:
@@ -230,41 +205,14 @@ async def _no_agents(scope: Scope, receive: Receive, send: Send) -> None:
     await error_response(scope["path"], 503, body)(scope, receive, send)
 
 
-class _Answer(NamedTuple):
-    start: Message
-    body: bytes
-
-    @classmethod
-    def of(cls, models: list[Any]) -> Self:
-        body = orjson.dumps({"object": "list", "data": models})
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        return cls({"type": "http.response.start", "status": 200, "headers": headers}, body)
-
-    @property
-    def is_ok(self) -> bool:
-        return bool(self.start["status"] == HTTPStatus.OK)
-
-    @property
-    def models(self) -> list[Any]:
-        """The models that an agent lists; none if it refuses the caller."""
-        if not self.is_ok:
-            return []
-        listed: list[Any] = orjson.loads(self.body)["data"]
-        return listed
+def _askable(rights: Mapping[str, frozenset[Right]]) -> list[str]:
+    return [name for name, found in rights.items() if Right.ASK in found]
 
 
-async def _accepts(member: TeamMember, scope: Scope) -> bool:
-    """Whether the caller has any right at an agent."""
-    if member.rights:
-        return bool(await member.rights(scope))
-    return (await _models_of(member.app, scope)).is_ok
-
-
-async def _models_of(app: ASGIApp, scope: Scope) -> _Answer:
-    """Ask an application for its models, as the caller of this request."""
-    headers = [(name, value) for name, value in scope["headers"] if name not in _OF_BODY]
-    path = {"path": _MODELS_PATH, "raw_path": _MODELS_PATH.encode(), "query_string": b""}
-    return await _answer_of(app, {**scope, **path, "method": "GET", "headers": headers})
+def _unknown_model(model: str, names: Sequence[str], path: str) -> Response:
+    message = f"no agent here is called {model[:64]!r}; the models are: {', '.join(names)}"
+    body = error_body(message, "invalid_request_error", code="model_not_found", param="model")
+    return error_response(path, HTTPStatus.NOT_FOUND, body)
 
 
 async def _tools_of(app: ASGIApp, scope: Scope, name: str) -> list[dict[str, Any]]:
@@ -272,13 +220,13 @@ async def _tools_of(app: ASGIApp, scope: Scope, name: str) -> list[dict[str, Any
     kept = [(key, value) for key, value in scope["headers"] if not key.startswith(_MCP_KEYS)]
     body = orjson.dumps(_MCP_LIST)
     headers = [*kept, *_MCP_HEADERS, (b"content-length", str(len(body)).encode())]
-    answer = await _answer_of(app, {**scope, "headers": headers}, body)
-    result = orjson.loads(answer.body).get("result", {})  # none if it is overloaded
+    _, answer = await _answer_of(app, {**scope, "headers": headers}, body)
+    result = orjson.loads(answer).get("result", {})  # none if it is overloaded
     return [{**tool, "name": name} for tool in result.get("tools", ())]
 
 
-async def _answer_of(app: ASGIApp, scope: Scope, body: bytes = b"") -> _Answer:
-    """Return an application's whole answer to a request."""
+async def _answer_of(app: ASGIApp, scope: Scope, body: bytes = b"") -> tuple[Message, bytes]:
+    """Return the start and the body of an application's answer."""
     sent: list[Message] = []
     pending = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -292,7 +240,7 @@ async def _answer_of(app: ASGIApp, scope: Scope, body: bytes = b"") -> _Answer:
         sent.append(message)
 
     await app(scope, receive, keep)
-    return _Answer(sent[0], b"".join(message.get("body", b"") for message in sent[1:]))
+    return sent[0], b"".join(message.get("body", b"") for message in sent[1:])
 
 
 def _fields_of(body: bytes) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from diptych.manifest.secret_sources import (
     constant_value,
     value_from_file,
 )
-from diptych.manifest.sessions import RedisService
+from diptych.manifest.sessions import RedisService, RedisSpec
 from diptych.manifest.shared import SharedObjects
 from diptych.manifest.tools import ServiceRef, ToolVariable
 from diptych.net.redaction import SECRETS, remembered
@@ -250,8 +250,17 @@ class References:
             )
         return url or ""  # never asked: the problem refuses the manifest
 
-    def redis_url(self, path: FieldPath, ref: RedisService) -> str:
-        """Find the URL of a Redis behind a Service."""
+    def redis(self, path: FieldPath, redis: RedisSpec) -> tuple[ValueProvider, str, FieldPath]:
+        """Return a reader of a Redis' URL, where that comes from, and the field that says it."""
+        if redis.url_from:
+            path, ref = (*path, "urlFrom"), redis.url_from.secret_key_ref
+            source = f"{self.namespace}/{ref.name}/{ref.key}"
+            return self.key(path, "Secret", ref), source, path
+        path = (*path, "serviceRef")
+        url = self._redis_url(path, redis.service_ref) if redis.service_ref else ""
+        return constant_value(url), url, path
+
+    def _redis_url(self, path: FieldPath, ref: RedisService) -> str:
         namespace = ref.namespace or self.namespace
         if self.is_mounted:
             return f"redis://{ref.name}.{namespace}:{ref.port}"

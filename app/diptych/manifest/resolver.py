@@ -256,17 +256,7 @@ class _Resolver(ToolReferences, ModelReferences):
         redis, metadata = sessions.redis, self._manifest.metadata
         if redis is None:
             return None
-        path: FieldPath = ("spec", "sessions", "redis")
-        if redis.url_from:
-            path, ref = (*path, "urlFrom"), redis.url_from.secret_key_ref
-            url, source = (
-                self.key(path, "Secret", ref),
-                f"{metadata.namespace}/{ref.name}/{ref.key}",
-            )
-        elif redis.service_ref:
-            path = (*path, "serviceRef")
-            source = self.redis_url(path, redis.service_ref)
-            url = constant_value(source)
+        url, source, path = self.redis(("spec", "sessions", "redis"), redis)
         prefix = sessions_prefix(metadata.namespace, metadata.name, sessions.adopt)
         setting = "" if self.is_mounted else self.describe(path)
         return StoreConfig(url, sessions.retention, prefix, setting, source)

@@ -1,21 +1,19 @@
 """The daily budget of a ModelAPI, counted in Redis over all replicas of its proxy.
 
 Before a request, an upper estimate is reserved; afterwards the usage that the reply reports is
-settled in its place. A stream that reports none is charged by an estimate: the prompt's weight, and
-a token for each event.
+settled in its place. A reply that reports none costs what was reserved.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from diptych.budgets.agent_budgets import SECONDS_OF_A_DAY, AgentBudgets, BudgetTerms, until_done
 from diptych.core.budget import Prices, SharedBudgets, limit_text
-from diptych.core.errors import StoreError
+from diptych.core.errors import InvalidRequest, StoreError
 from diptych.core.messages import NO_USE, Usage, Used
+from diptych.http.errors import RunFailed
 from diptych.model_proxy.config import ProxyConfig
-from diptych.model_proxy.refused import Refused
 from diptych.ports import Clock
 from diptych.ports.budgets import Account
 from diptych.stores.redis.budgets import RedisLedger
@@ -32,11 +30,12 @@ class Reservation:
 
     accounts: Sequence[Account]
     entry: str
+    expected: Usage
     prices: Prices
 
 
 class DayBudget:
-    """Reserves and settles. Only for a ModelAPI that has a budget."""
+    """Reserves and settles, for a ModelAPI that has a budget."""
 
     def __init__(self, config: Callable[[], ProxyConfig], clock: Clock) -> None:
         def url() -> str | None:
@@ -60,39 +59,36 @@ class DayBudget:
         return self._connection.unavailable_reason() if self._starting else ""
 
     async def reserve(self, config: ProxyConfig, model: str, expected: Usage) -> Reservation:
-        """Reserve a request for the budget of a configuration. Raises `Refused`."""
+        """Reserve a request for the budget of a configuration. Raises `DiptychError`."""
         await self.start()
         prices = config.prices_of(model)
         if config.per_day.cost is not None and prices is None:
             message = f"ModelAPI {config.name} limits cost, and has no price for {model[:200]!r}"
-            raise Refused(403, "model_without_price", f"{message}; add it to its spec.prices")
+            code = "model_without_price"
+            raise InvalidRequest(f"{message}; add it to its spec.prices", code=code)
         budgets = self._budgets
         budgets.shared = SharedBudgets(per_day=config.per_day)
         accounts = budgets.accounts("", self._clock.now())
-        reservation = Reservation(accounts, next(budgets.new_entries), prices or Prices())
-        entry, amount = reservation.entry, _amount(expected, reservation.prices)
+        found = Reservation(accounts, next(budgets.new_entries), expected, prices or Prices())
         try:
-            found = await budgets.ledger.reserve(accounts, entry, amount)
+            reserved = await budgets.ledger.reserve(accounts, found.entry, _amount(found, expected))
         except StoreError as error:
             message = f"the budget of ModelAPI {config.name} cannot be counted: {error}"
-            raise _unavailable(503, "budget_unavailable", message, _BUSY_SECONDS) from None
-        except asyncio.CancelledError:  # the reservation may exist
-            self.settle(reservation, None)
-            raise
-        if found.outcome == "busy":
+            raise _failure("budget_unavailable", message, _BUSY_SECONDS) from None
+        if reserved.outcome == "busy":
             message = f"the rest of the day's budget of ModelAPI {config.name} is reserved now"
-            raise _unavailable(429, "budget_busy", message, _BUSY_SECONDS)
-        if found.outcome == "gone":
-            used = limit_text(found.limit, found.used[0], config.per_day)
+            raise _failure("budget_unavailable", message, _BUSY_SECONDS)
+        if reserved.outcome == "gone":
+            used = limit_text(reserved.limit, reserved.used[0], config.per_day)
             message = f"the day's budget of ModelAPI {config.name} is used up: {used}"
             rest = SECONDS_OF_A_DAY - int(self._clock.now()) % SECONDS_OF_A_DAY
-            raise _unavailable(429, "budget_exhausted", message, rest)
-        budgets.keep_renewing(accounts, entry)
-        return reservation
+            raise _failure("budget_exhausted", message, rest)
+        budgets.keep_renewing(accounts, found.entry)
+        return found
 
     def settle(self, reservation: Reservation, usage: Usage | None) -> None:
         """Replace a reservation by real usage, in the background; None is no usage."""
-        amount = _amount(usage, reservation.prices) if usage else NO_USE
+        amount = _amount(reservation, usage) if usage else NO_USE
         accounts, entry, budgets = reservation.accounts, reservation.entry, self._budgets
 
         async def settle() -> None:
@@ -101,7 +97,7 @@ class DayBudget:
             for account, used in zip(accounts, sums, strict=True):
                 budgets.note_use(account, used)
 
-        task = budgets.spawn(until_done(partial(settle)))
+        task = budgets.spawn(until_done(settle))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
@@ -120,11 +116,11 @@ class DayBudget:
             await self._connection.aclose()
 
 
-def _unavailable(status: int, code: str, message: str, retry_after: int) -> Refused:
-    kind = "insufficient_quota" if code == "budget_exhausted" else "server_error"
-    return Refused(status, code, message, kind=kind, retry_after=retry_after)
+def _failure(code: str, message: str, retry_after: int) -> RunFailed:
+    headers = {"Retry-After": str(retry_after)}
+    return RunFailed(code, message, has_made_calls=False, headers=headers)
 
 
-def _amount(usage: Usage, prices: Prices) -> Used:
+def _amount(reservation: Reservation, usage: Usage) -> Used:
     tokens = usage.prompt_tokens + usage.completion_tokens
-    return Used(tokens, prices.cost(usage), model_calls=1)
+    return Used(tokens, reservation.prices.cost(usage), model_calls=1)

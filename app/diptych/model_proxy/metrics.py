@@ -1,7 +1,5 @@
 """Prometheus metrics of a ModelAPI's proxy. No label contains a caller's text."""
 
-from collections.abc import Mapping
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -9,11 +7,6 @@ from diptych.core.messages import Usage, Used
 from diptych.ports.budgets import Account
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "requests": ("Requests that have ended.", ("subject", "outcome")),
-    "tokens": ("Tokens, as the endpoint counts them.", ("subject", "kind")),
-    "refused_requests": ("Requests that access refused.", ("reason",)),
-}
 
 
 class ProxyMetrics:
@@ -21,10 +14,24 @@ class ProxyMetrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._counters = {
-            name: Counter(f"diptych_model_proxy_{name}", text, labels, registry=self._registry)
-            for name, (text, labels) in _COUNTERS.items()
-        }
+        self._requests = Counter(
+            "diptych_model_proxy_requests",
+            "Requests that have ended.",
+            ["subject", "outcome"],
+            registry=self._registry,
+        )
+        self._tokens = Counter(
+            "diptych_model_proxy_tokens",
+            "Tokens, as the endpoint counts them.",
+            ["subject", "kind"],
+            registry=self._registry,
+        )
+        self._refused = Counter(
+            "diptych_model_proxy_refused_requests",
+            "Requests that access refused.",
+            ["reason"],
+            registry=self._registry,
+        )
         self._first_byte = Histogram(
             "diptych_model_proxy_first_byte_seconds",
             "From a whole request to the first byte of its reply.",
@@ -45,17 +52,14 @@ class ProxyMetrics:
 
     def count(self, subject: str, outcome: str, usage: Usage | None) -> None:
         """Count a request that has ended as `ok`, `failed`, `refused` or `cancelled`."""
-        if not subject.startswith(("agent:", "serviceaccount:")):
-            subject = subject.partition(":")[0]  # the cluster does not bound these
-        self._counters["requests"].labels(subject, outcome).inc()
+        self._requests.labels(subject, outcome).inc()
         if usage:
-            tokens = self._counters["tokens"]
-            tokens.labels(subject, "prompt").inc(usage.prompt_tokens)
-            tokens.labels(subject, "completion").inc(usage.completion_tokens)
+            self._tokens.labels(subject, "prompt").inc(usage.prompt_tokens)
+            self._tokens.labels(subject, "completion").inc(usage.completion_tokens)
 
     def count_refused(self, reason: str) -> None:
         """Count a request of no allowed caller; `reason` comes from a small fixed set."""
-        self._counters["refused_requests"].labels(reason).inc()
+        self._refused.labels(reason).inc()
 
     def observe_first_byte(self, seconds: float) -> None:
         self._first_byte.observe(seconds)

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import logging
-import signal
 from dataclasses import replace
 from typing import Self
 
 import aiohttp
+from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
 from diptych.http.access_guard import AccessGuard
@@ -22,12 +22,11 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.serve.access import AgentAccess
 from diptych.serve.adapters import SystemClock
 from diptych.serve.app import create_metrics_app
-from diptych.serve.http_server import HttpServers, run_http_servers
+from diptych.serve.http_server import run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
-from diptych.serve.process import Sockets, make_undumpable
+from diptych.serve.process import Sockets, make_undumpable, set_at_signals, wait_idle
 
 MAX_BODY = 32 * 2**20  # bytes of a request: long conversations with images
-_POLL_SECONDS = 0.05
 _logger = logging.getLogger(__name__)
 
 
@@ -46,15 +45,17 @@ class ModelProxy:
             advice="an Agent has token and right if its model.apiRef names this ModelAPI, "
             "and the ModelAPI's allowedNamespaces agrees",
         )
-        guarded = BodyGuard(self.relay, memory_budget, max_body=MAX_BODY, is_relay=True)
-        self.app: ASGIApp = AccessGuard(guarded, policy)
+        self.app: ASGIApp = self.relay.app(
+            Middleware(AccessGuard, policy=policy),
+            Middleware(BodyGuard, memory_budget=memory_budget, max_body=MAX_BODY, is_relay=True),
+        )
         self.metrics_app: ASGIApp = create_metrics_app(self._render_metrics, on_loopback=False)
         self._watching: asyncio.Task[None] | None = None
-        self._has_budget = bool(config.current().per_day)
 
     async def __aenter__(self) -> Self:
+        config = self.relay.upstream().config
         await self._access.start()
-        if self._has_budget:
+        if config.per_day:
             await self._budget.start()
         self._watching = asyncio.create_task(self.relay.watch.run())
         return self
@@ -65,15 +66,6 @@ class ModelProxy:
         await self._budget.aclose()
         await self._access.aclose()
 
-    async def drain(self, servers: HttpServers, grace: float) -> None:
-        """Let exchanges end, those of new connections too, within `grace` seconds."""
-        self.relay.is_closing = True
-        await servers.wait_for_first_requests()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                while self.relay.live:  # noqa: ASYNC110 - a poll costs nothing here
-                    await asyncio.sleep(_POLL_SECONDS)
-
     def _render_metrics(self) -> tuple[bytes, str]:
         return self._metrics.render(self.relay.live, self._budget.of_day)
 
@@ -83,9 +75,7 @@ async def serve_model_proxy(
 ) -> None:
     """Serve until SIGINT or SIGTERM; a second one ends open exchanges at once."""
     make_undumpable()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = set_at_signals()
     memory_budget = MemoryBudget(room_for_requests(settings.memory_limit or memory_limit()))
     async with contextlib.AsyncExitStack() as stack:
         http = await stack.enter_async_context(open_http_session())
@@ -96,8 +86,6 @@ async def serve_model_proxy(
         _logger.info("the proxy of ModelAPI %s is at %s", config.current().name, *sockets.addresses)
         await stop.wait()
         stop.clear()
-        draining = asyncio.create_task(proxy.drain(servers, settings.shutdown_grace))
-        second = asyncio.create_task(stop.wait())
-        await asyncio.wait((draining, second), return_when=asyncio.FIRST_COMPLETED)
-        draining.cancel()
-        second.cancel()
+        proxy.relay.is_closing = True
+        await servers.wait_for_first_requests()
+        await wait_idle(lambda: proxy.relay.live, settings.shutdown_grace, stop)

@@ -24,10 +24,19 @@ _logger = logging.getLogger(__name__)
 
 
 class AgentAccess:
-    """An agent's issuers and grants; they change with the platform's file."""
+    """An agent's issuers and grants; they change with the platform's file.
 
-    def __init__(self, config: AccessConfig, http: aiohttp.ClientSession) -> None:
+    `pool` returns the issuers of the pool that it runs in, whose tokens are accepted, too.
+    """
+
+    def __init__(
+        self,
+        config: AccessConfig,
+        http: aiohttp.ClientSession,
+        pool: Callable[[], Sequence[Issuer]] = tuple,
+    ) -> None:
         self._config = config
+        self._pool = pool
         self._http = http
         self._keys: dict[tuple[str, bool], IssuerKeys] = {}  # by URL, and whether the platform's
         self._refreshing: asyncio.Task[None] | None = None
@@ -35,8 +44,8 @@ class AgentAccess:
         self._platform = PlatformAccess()
         self._issuers: tuple[Issuer, ...] = ()
         self._grants: tuple[Grant, ...] = ()
-        self._of_door: Sequence[Issuer] = ()
-        self._issuers_at_door: Sequence[Issuer] = ()
+        self._from_pool: Sequence[Issuer] = ()  # that `_of_pool` are made from
+        self._of_pool: Sequence[Issuer] = ()
         self._update()
 
     @property
@@ -44,21 +53,10 @@ class AgentAccess:
         """Whether any caller can authenticate: there are keys or issuers."""
         return bool(self._config.keys or self.issuers())
 
-    def policy(
-        self,
-        agent: str,
-        on_refused: Callable[[str], None],
-        door: Callable[[], Sequence[Issuer]] | None = None,
-    ) -> AccessPolicy:
-        """Return the access policy of the agent called `agent`.
-
-        `door` returns the further issuers that are accepted at its pool's door.
-        """
+    def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
+        """Return the access policy of the agent called `agent`."""
         keys = {name: remembered(read) for name, read in self._config.keys.items()}
-        authenticator = Authenticator(self.issuers, keys)
-        at_door = None
-        if door:
-            at_door = Authenticator(lambda: (*self.issuers(), *self._at_door(door())), keys)
+        authenticator = Authenticator(lambda: (*self.issuers(), *self._pool_issuers()), keys)
         return AccessPolicy(
             authenticator,
             self.grants,
@@ -66,7 +64,6 @@ class AgentAccess:
             agent,
             on_refused,
             approves_own=self._config.approve_own,
-            at_door=at_door,
         )
 
     async def start(self) -> None:
@@ -117,17 +114,13 @@ class AgentAccess:
         )
         self._grants = (*self._config.grants, *self._platform.grants)
 
-    def _at_door(self, issuers: Sequence[Issuer]) -> Sequence[Issuer]:
+    def _pool_issuers(self) -> Sequence[Issuer]:
         """Return the pool's issuers, whose tokens name the callers of this agent here."""
-        if issuers is not self._of_door:
-            self._of_door = issuers
-            self._issuers_at_door = [
-                replace(
-                    each, agents=lambda: self._platform.agents, pooled=lambda: self._platform.pooled
-                )
-                for each in issuers
-            ]
-        return self._issuers_at_door
+        if (issuers := self._pool()) is not self._from_pool:
+            agents, pooled = (lambda: self._platform.agents), (lambda: self._platform.pooled)
+            self._of_pool = [replace(each, agents=agents, pooled=pooled) for each in issuers]
+            self._from_pool = issuers
+        return self._of_pool
 
     def _issuer(self, config: IssuerConfig, *, is_platform: bool) -> Issuer:
         jwks = config.jwks

@@ -4,7 +4,6 @@ import secrets
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
-from weakref import WeakValueDictionary
 
 import aiohttp
 
@@ -128,16 +127,14 @@ class RedisServers:
     """The Redis servers of a process, each shared by its agents."""
 
     def __init__(self) -> None:
-        self._servers: WeakValueDictionary[str, RedisServer] = WeakValueDictionary()
+        self._servers: dict[str, RedisServer] = {}  # by source
 
     def of(self, store: StoreConfig) -> "RedisServer":
         """Return the server of a store; without a source it is no other's."""
         from diptych.stores.redis.server import RedisServer  # noqa: PLC0415 - heavy
 
-        server = self._servers.get(store.source) or RedisServer(store.url)
-        if store.source:
-            self._servers[store.source] = server
-        return server
+        server = RedisServer(store.url)
+        return self._servers.setdefault(store.source, server) if store.source else server
 
 
 def agent_store(config: AgentConfig, servers: RedisServers) -> "Store | str":

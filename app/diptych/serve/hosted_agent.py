@@ -93,7 +93,7 @@ class ProcessParts:
     memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
     traces: "ProcessTraces | None" = None
     redis: RedisServers = field(default_factory=RedisServers)
-    door: Callable[[], Sequence[Issuer]] | None = None  # the issuers of a pool's door
+    pool_issuers: Callable[[], Sequence[Issuer]] = tuple
 
 
 class HostedAgent:
@@ -156,8 +156,7 @@ class HostedAgent:
             [*observe, self._scheduled.observe],
             self._memory_budget,
         )
-        self._access = AgentAccess(config.access, http)
-        self._door = shared.door
+        self._access = AgentAccess(config.access, http, shared.pool_issuers)
         self._is_open = True  # until it is served
         self._policy: AccessPolicy | None = None  # None while it is open
         self._name_server = NameServerWatch(lambda: bool(self._behind_names(self._unavailable())))
@@ -283,7 +282,7 @@ class HostedAgent:
                 f"{self.name}: would listen beyond loopback with no way to say who asks; give "
                 "spec.access.keys or spec.access.issuers, or --open to let everybody do everything"
             )
-        policy = self._access.policy(self.name, self._metrics.count_refused, self._door)
+        policy = self._access.policy(self.name, self._metrics.count_refused)
         self._policy = None if self._is_open else policy
         dependencies = AppDependencies(
             self.profile,

@@ -25,7 +25,7 @@ from diptych.manifest.settings import AccessConfig, ProcessSettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.ids import epoch_of
 from diptych.serve.access import AgentAccess
-from diptych.serve.adapters import SystemClock, check_mock_scripts
+from diptych.serve.adapters import check_mock_scripts
 from diptych.serve.app import create_metrics_app
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
 from diptych.serve.http_server import CLOSE_SECONDS, HttpServers, run_http_servers
@@ -37,14 +37,13 @@ from diptych.serve.process import (
     freeze_loaded_objects,
     make_undumpable,
     set_at_signals,
+    wait_idle,
 )
 from diptych.serve.tracing import opened_traces, traced_http_session
-from diptych.stores.memory.store import MemoryStore
 from diptych.telemetry.metrics import render
 
 OF_ONE_AGENT = 0.5  # share of the memory for requests that one agent may take
 POLL_SECONDS = 1.0  # between looks at the folder
-_IDLE_POLL_SECONDS = 0.05
 _GONE = error_body("this agent has left the pool", "server_error", code="overloaded")
 _logger = logging.getLogger(__name__)
 
@@ -83,31 +82,16 @@ class _Form:
         finally:
             self._open_requests -= 1
 
-    @property
-    def has_shared_store(self) -> bool:
-        """Whether another owner of the same store continues the runs."""
-        return self.agent.stores.leases.lease_seconds is not None
-
     async def has_run(self, run_id: str) -> None:
         """Raise a `DiptychError` if this form cannot find a run; only its own store is asked."""
         if epoch_of(run_id) != self.agent.stores.log.epoch:
             raise RunNotFound
         await self.agent.runs.entry(run_id)
 
-    async def wait_idle(self, seconds: float) -> None:
-        """Wait until no run is active, at most `seconds`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self.agent.runs.active_count:  # noqa: ASYNC110 - rare
-                    await asyncio.sleep(_IDLE_POLL_SECONDS)
-
     async def end(self, grace: float) -> None:
         """End as at SIGTERM: runs get `grace` seconds, open responses a few more."""
         await self.agent.runs.close(grace)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                while self._open_requests:  # noqa: ASYNC110 - rare
-                    await asyncio.sleep(_IDLE_POLL_SECONDS)
+        await wait_idle(lambda: self._open_requests, CLOSE_SECONDS)
         await self.agent.__aexit__(None, None, None)
 
 
@@ -127,7 +111,6 @@ class _Member:
         self._server: asyncio.Server | None = None
         self._port = 0
         self._memory_budget = pool.shared.memory_budget.part(OF_ONE_AGENT)
-        self._memory = MemoryStore(SystemClock().token()[:8])  # without a Redis forms share it
 
     @property
     def entry(self) -> PoolEntry:
@@ -208,8 +191,6 @@ class _Member:
             return
         form = await self._started(document)
         try:
-            if former and not form.has_shared_store:
-                await former.wait_idle(self._pool.grace)
             self.form = form
             await self._listen(document.port)
         except BaseException:
@@ -229,7 +210,7 @@ class _Member:
             check_mock_scripts([config])
             shared = replace(pool.shared, memory_budget=self._memory_budget)
             url = config.public_url or ""
-            agent = HostedAgent(config, pool.http, url=url, shared=shared, memory=self._memory)
+            agent = HostedAgent(config, pool.http, url=url, shared=shared)
             build = agent.app_builder(on_loopback=False, has_metrics=False)
             form = _Form(document, agent, build)
             await asyncio.sleep(0)  # others are served between two that are built
@@ -440,7 +421,7 @@ async def _serving(
         traces = await stack.enter_async_context(opened_traces(process.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))
         access = AgentAccess(AccessConfig(platform=value_from_file(settings.access)), http)
-        shared = ProcessParts(memory_budget, traces, door=access.issuers)
+        shared = ProcessParts(memory_budget, traces, pool_issuers=access.issuers)
         pool = Pool(settings, http, shared, process.shutdown_grace)
         policy = access.policy(settings.name, lambda _: None)
         door = PoolDoor(pool, TeamRouter(pool.members, memory_budget), policy, memory_budget)

@@ -20,6 +20,7 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from diptych.core.errors import ConfigError
+from diptych.http.guards import LoopbackGuard
 from diptych.http.team_router import TeamMember, TeamRouter
 from diptych.manifest.settings import AgentConfig, ProcessSettings
 from diptych.manifest.telemetry import TelemetrySettings
@@ -33,6 +34,7 @@ from diptych.serve.tracing import opened_traces, traced_http_session
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
 _NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+_POLL_SECONDS = 0.05
 _PR_SET_DUMPABLE = 4  # linux/prctl.h
 _logger = logging.getLogger(__name__)
 
@@ -190,6 +192,16 @@ def set_at_signals() -> asyncio.Event:
     return stop
 
 
+async def wait_idle(
+    busy: Callable[[], int], seconds: float, second_signal: asyncio.Event | None = None
+) -> None:
+    """Wait until nothing is busy: at most `seconds`, and until a second signal."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while busy() and not (second_signal and second_signal.is_set()):  # noqa: ASYNC110 - rare
+                await asyncio.sleep(_POLL_SECONDS)
+
+
 async def freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
     """Exclude all objects loaded so far from garbage collection.
 
@@ -243,10 +255,11 @@ def _apps(
     ]
     if len(agents) > 1:
         members = {
-            agent.name: TeamMember(app, agent.runs.entry)
+            agent.name: TeamMember(app, agent.runs.entry, agent.rights)
             for agent, app in zip(agents, of_agents, strict=True)
         }
-        of_agents[0] = TeamRouter(members, memory_budget)
+        router = TeamRouter(members, memory_budget)
+        of_agents[0] = LoopbackGuard(router) if on_loopback else router
     apps = list(zip(of_agents, sockets, strict=True))
     if metrics_sockets:
         apps += [

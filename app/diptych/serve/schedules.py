@@ -25,8 +25,7 @@ from diptych.runs.service import RunService
 LATE_SECONDS = 60.0  # up to which a time is not missed; also in the operator's CronJobs
 _LOOK_SECONDS = 30.0  # a machine that was asleep looks at the clock again after at most this
 _RETRY_SECONDS = 5.0
-_PAGE, _MAX_RUNS = 500, 10_000  # that are searched for a schedule's last run
-_MAX_ENDS = 100
+_MAX_RUNS = 1_000  # that are searched for a schedule's last run
 _TIME_OF_JOB = re.compile(r"-[0-9]+$")
 _logger = logging.getLogger(__name__)
 
@@ -49,10 +48,7 @@ class ScheduledRuns:
             if isinstance(notes, Mapping) and isinstance(name := notes.get(SCHEDULE), str):
                 self._running[item.run_id] = _TIME_OF_JOB.sub("", name)
         elif is_terminal(item) and (name := self._running.pop(item.run_id, "")):
-            self.ends.pop(name, None)
             self.ends[name] = ScheduledEnd(name, item.run_id, item.event_type, item.timestamp)
-            if len(self.ends) > _MAX_ENDS:  # of schedules that are gone
-                del self.ends[next(iter(self.ends))]
 
 
 class Schedules:
@@ -126,16 +122,10 @@ class Schedules:
     async def _last_begun(self, schedule: ScheduleConfig, now: float) -> float:
         """Return when the schedule's newest stored run was started; `now` if there is none."""
         owner = owner_key(str(Subject("schedule", schedule.name)))
-        before: str | None = None
         try:
-            for _ in range(_MAX_RUNS // _PAGE):
-                page = await self._log.entries(None, before=before, limit=_PAGE)
-                for entry in page:
-                    if owner_of(entry.session_id) == owner:
-                        return entry.created
-                if len(page) < _PAGE:
-                    break
-                before = page[-1].run_id
+            newest = await self._log.entries(None, limit=_MAX_RUNS)
         except DiptychError as error:
             _logger.error("schedule %s: its last run is unknown: %s", schedule.name, error)
-        return now
+            return now
+        begun = (entry.created for entry in newest if owner_of(entry.session_id) == owner)
+        return next(begun, now)

@@ -5,28 +5,23 @@ the server's name and version, or the reason why there are none.
 """
 
 import asyncio
-import contextlib
 import logging
-import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from diptych.core.errors import ConfigError
+from diptych.http.guards import LoopbackGuard
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp.relay import ToolRelay
 from diptych.serve.http_server import run_http_servers
-from diptych.serve.process import Sockets
+from diptych.serve.process import Sockets, set_at_signals, wait_idle
 
-_POLL_SECONDS = 0.05
-_STARTING = "is starting"
-_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _logger = logging.getLogger(__name__)
 
 
@@ -38,29 +33,28 @@ async def serve_tools_until_signal(
     If `load` raises `ConfigError` the process stays, and `/ready` says why. Calls under way then
     have `grace` seconds to end; a second signal ends the wait.
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    tools = ServedTools(load, is_local=sockets.address.is_loopback)
+    stop = set_at_signals()
+    tools = ServedTools(load)
+    app: ASGIApp = tools.app(path)
+    if sockets.address.is_loopback:
+        app = LoopbackGuard(app)
     [sock] = sockets
-    async with run_http_servers([(tools.app(path), sock)]), tools.running():
+    async with run_http_servers([(app, sock)]), asyncio.TaskGroup() as group:
+        offering = group.create_task(tools.offer())
         _logger.info("the tool server listens at %s%s", sockets.addresses[0], path)
         await stop.wait()
         stop.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                while tools.calls and not stop.is_set():  # noqa: ASYNC110
-                    await asyncio.sleep(_POLL_SECONDS)
+        await wait_idle(lambda: tools.calls, grace, stop)
+        offering.cancel()
 
 
 class ServedTools:
     """A tool server's HTTP application. `calls` counts the requests under way."""
 
-    def __init__(self, load: Callable[[], ToolServerConfig], *, is_local: bool) -> None:
+    def __init__(self, load: Callable[[], ToolServerConfig]) -> None:
         self.calls = 0
         self._load = load
-        self._is_local = is_local
-        self._reason = _STARTING
+        self._reason = "is starting"
         self._relay: ToolRelay | None = None
         self._manager: StreamableHTTPSessionManager | None = None
 
@@ -73,17 +67,6 @@ class ServedTools:
             ]
         )
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Load the tools and offer them, in the background, while the block lasts."""
-        ending = asyncio.Event()
-        task = asyncio.create_task(self._run(ending))
-        try:
-            yield
-        finally:
-            ending.set()
-            await task
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._manager is None:
             await JSONResponse({"error": self._reason}, 503)(scope, receive, send)
@@ -95,8 +78,8 @@ class ServedTools:
         finally:
             self.calls -= is_call
 
-    async def _run(self, ending: asyncio.Event) -> None:
-        """Load the tools, and hold what offers them: the SDK enters and leaves it in one task."""
+    async def offer(self) -> None:
+        """Load the tools, and offer them until cancelled: the SDK's parts end in one task."""
         try:
             # On a thread, as an import may take long; probes are answered meanwhile.
             config = await asyncio.to_thread(self._load)
@@ -105,21 +88,14 @@ class ServedTools:
             self._reason = "; ".join(error.problems)
             _logger.error("the tools cannot be served: %s", self._reason)
             return
-        manager = StreamableHTTPSessionManager(relay.server, security_settings=self._security())
+        manager = StreamableHTTPSessionManager(relay.server)
         async with relay, manager.run():
             self._relay, self._manager = relay, manager
-            await ending.wait()
-            self._relay = self._manager = None
-            self._reason = "is ending"
-
-    def _security(self) -> TransportSecuritySettings:
-        """Against web pages that reach a laptop's server by a name of their own."""
-        if not self._is_local:
-            return TransportSecuritySettings(enable_dns_rebinding_protection=False)
-        return TransportSecuritySettings(
-            allowed_hosts=[f"{name}:*" for name in _LOOPBACK_NAMES],
-            allowed_origins=[f"http://{name}:*" for name in _LOOPBACK_NAMES],
-        )
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._relay = self._manager = None
+                self._reason = "is ending"
 
     async def _health(self, _: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})

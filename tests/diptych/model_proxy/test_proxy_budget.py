@@ -25,7 +25,7 @@ from support.redis_server import RedisServer, redis_server
 from support.stack import until
 
 from diptych.core.messages import Usage
-from diptych.model_proxy.usage import UsageReader, expected_usage
+from diptych.model_proxy.usage import TAIL, expected_usage, reported_usage
 
 SSE = "Content-Type: text/event-stream\r\n"
 COUNTED = USAGE["prompt_tokens"] + USAGE["completion_tokens"]
@@ -137,23 +137,17 @@ async def hanging_up(_: Asked, writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-LONG = b"x" * 10**6
-PROMPT = asyncio.run(
-    expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL, has_reply=True)
-)
+EXPECTED = asyncio.run(expected_usage(json.dumps({"messages": [], **SMALL}).encode(), SMALL))
+RESERVED = EXPECTED.prompt_tokens + EXPECTED.completion_tokens
 
 
 @pytest.mark.parametrize(
     ("answer", "tokens"),
     [
         pytest.param(streaming(b"data: {}\n\n" * 3 + REPORTED), 9, id="a stream with usage"),
-        pytest.param(
-            streaming(b"data: {}\n\n" * 5), PROMPT.prompt_tokens + 5, id="a stream without: events"
-        ),
-        pytest.param(
-            streaming(b"data: {}\n\n", hangs=True), PROMPT.prompt_tokens + 1, id="one that is cut"
-        ),
-        pytest.param(replying(b'{"a":123}'), PROMPT.prompt_tokens + 2, id="a whole one without"),
+        pytest.param(streaming(b"data: {}\n\n"), RESERVED, id="a stream without"),
+        pytest.param(streaming(b"data: {}\n\n", hangs=True), RESERVED, id="one that is cut"),
+        pytest.param(replying(b'{"a":123}'), RESERVED, id="a whole one without"),
         pytest.param(replying(b"{}", status="400 Bad Request"), 0, id="an error"),
         pytest.param(hanging_up, 0, id="no reply"),
     ],
@@ -167,7 +161,6 @@ async def test_a_request_is_charged_what_it_used_and_nothing_stays_reserved(
     ):
         async with served.post({"messages": [], **SMALL}) as reply:
             if "stream" in reply.headers.get("Content-Type", ""):
-                assert behind.chats[0].header("accept-encoding") == "identity"
                 assert b"stream_options" not in behind.chats[0].body
             await reply.content.readany()
         assert await used(served) == tokens / 1000
@@ -179,12 +172,7 @@ async def test_a_request_is_charged_what_it_used_and_nothing_stays_reserved(
     ("reply", "usage"),
     [
         (b'{"usage": {"prompt_tokens": 3, "completion_tokens": 4}}', Usage(3, 4)),
-        (b'{"usage":{"input_tokens":3,"output_tokens":4,"details":{"a":{}}}}', Usage(3, 4)),
-        (
-            b'{"usage":{"prompt_tokens":5,"total_tokens":5},"data":["' + b"x" * 10**6 + b'"]}',
-            Usage(5),
-        ),
-        (b'{"data":["' + b"x" * 10**6 + b'"],"usage":{"prompt_tokens":5}}', Usage(5)),
+        (b'{"choices":["' + b"x" * 10**6 + b'"],"usage":{"prompt_tokens":5}}', Usage(5)),
         (
             b'data: {"usage":null}\n\ndata: {"usage":{"prompt_tokens":1}}\n\ndata: {"usage":null}',
             Usage(1),
@@ -198,22 +186,13 @@ async def test_a_request_is_charged_what_it_used_and_nothing_stays_reserved(
         (b"\xff\x00", None),
     ],
 )
-@pytest.mark.parametrize("size", [1, 1000, 10**7])
-def test_usage_is_found_in_whatever_pieces_a_reply_comes(
-    reply: bytes, usage: Usage | None, size: int
-) -> None:
-    if size == 1 and len(reply) > 1000:
-        size = 4096
-    reader = UsageReader()
-    for start in range(0, len(reply), size):
-        reader.add(reply[start : start + size])
-    assert reader.usage() == usage
+def test_usage_is_found_at_the_end_of_a_reply(reply: bytes, usage: Usage | None) -> None:
+    assert reported_usage(reply[-TAIL:]) == usage
 
 
 async def test_an_image_does_not_count_by_its_bytes() -> None:
     url = "data:image/png;base64," + "A" * 10**6
     body = json.dumps({"messages": [{"content": [{"image_url": {"url": url}}]}]}).encode()
-    assert (await expected_usage(body, {}, has_reply=True)).prompt_tokens < 1100
+    assert (await expected_usage(body, {})).prompt_tokens < 1100
     bounded = {"max_completion_tokens": 50, "n": 3}
-    assert (await expected_usage(body, bounded, has_reply=True)).completion_tokens == 150
-    assert (await expected_usage(body, bounded, has_reply=False)).completion_tokens == 0
+    assert (await expected_usage(body, bounded)).completion_tokens == 150

@@ -72,13 +72,13 @@ def test_the_proxy_reads_what_the_operator_writes():
     del both.spec["endpoint"]
     for api in (PROXIED, both):
         [config_map] = of(api, CONFIG_MAP)
-        config = read_config(config_map["data"]["proxy.json"], "proxy.json")
+        config = read_config(config_map["data"]["proxy.json"], Path("proxy.json"))
         assert config.name == f"platform/{api.name}"
         assert config.upstream.endpoint == api.address["endpoint"]
         access = read_platform_access(config.access)
         agent = Subject("serviceaccount", "blue/coordinator")
         assert Right.ASK in rights_of(agent, access.grants)
-    assert config.default == "q"
+    assert config.spec.models == ("q",)
 
 
 def test_another_endpoint_or_user_replaces_no_pod_and_another_secret_does():

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
@@ -17,17 +18,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-class Channel(Protocol):
-    """A subscriber of one channel."""
+class Channel:
+    """A subscriber of one channel; `take` handles its messages.
+
+    While it is `confirmed` no message is missed.
+    """
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self.take = take
+        self.confirmed = asyncio.Event()
 
     def confirm(self) -> None:
-        """Note that Redis has subscribed it: no message is missed from now on."""
-
-    def interrupt(self) -> None:
-        """Note that messages may be missed until it is confirmed again."""
-
-    def take(self, message: bytes) -> None:
-        """Handle a message."""
+        """Handle Redis' confirmation of a subscription."""
+        self.confirmed.set()
 
 
 class RedisChannels:
@@ -74,7 +77,7 @@ class RedisChannels:
                 self._pubsub = None
                 self._unconfirmed.clear()
                 for channel in self._channels.values():
-                    channel.interrupt()
+                    channel.confirmed.clear()
                 await pubsub.aclose()  # type: ignore[no-untyped-call] # theirs
             await asyncio.sleep(backoff.next_delay())
 

@@ -19,6 +19,7 @@ from diptych.stores.encoding import (
     encode_notice,
     loads,
 )
+from diptych.stores.redis.channels import Channel
 from diptych.stores.redis.client import StoreClient
 from diptych.stores.redis.connection import RedisConnection
 from diptych.stores.redis.settings import RedisSettings
@@ -32,25 +33,24 @@ SignalCallback = Callable[[str, str, Signal], None]
 About = TypeVarTuple("About")
 
 
-class RunChannel:
+class RunChannel(Channel):
     """The records and notices of one run; `callbacks` are its subscribers in this process."""
 
     def __init__(self, run_id: str) -> None:
+        super().__init__(self._take)
         self.run_id = run_id
         self.callbacks: list[ItemCallback] = []
-        self.confirmed = asyncio.Event()  # subscribed: no message is missed from now on
         self.was_confirmed = False
         self._token: str | None = None  # of the owner of the newest records
 
     def confirm(self) -> None:
-        """Handle Redis' confirmation of a subscription; any but the first follows a gap."""
-        self.confirmed.set()
+        """Handle a confirmation; any but the first follows a gap."""
+        super().confirm()
         if self.was_confirmed:
             self.put_all([Gap()])
         self.was_confirmed = True
 
-    def take(self, message: bytes) -> None:
-        """Handle a message published to the channel."""
+    def _take(self, message: bytes) -> None:
         head, *lines = message.split(b"\n")
         try:
             items = self._decode(head, lines)
@@ -58,9 +58,6 @@ class RunChannel:
             _logger.warning("ignored a message that this version cannot read")
             items = [Gap()]
         self.put_all(items)
-
-    def interrupt(self) -> None:
-        self.confirmed.clear()
 
     def put_all(self, items: list[FeedItem]) -> None:
         for put in tuple(self.callbacks):
@@ -78,19 +75,6 @@ class RunChannel:
         return [Gap(), *records] if has_new_owner else records
 
 
-class _ControlChannel:
-    """The channel of signals and hand-overs; what is missed is found by other ways."""
-
-    def __init__(self, take: Callable[[bytes], None]) -> None:
-        self.take = take
-
-    def confirm(self) -> None:
-        pass
-
-    def interrupt(self) -> None:
-        pass
-
-
 class RedisFeed(StoreClient):
     """Implements `ports.Feed`."""
 
@@ -99,7 +83,7 @@ class RedisFeed(StoreClient):
         self._subscriptions = connection.server.channels
         self._channels: dict[str, RunChannel] = {}  # by name
         self._unsubscribing: set[asyncio.Task[None]] = set()
-        self._control = _ControlChannel(self._take_control)
+        self._control = Channel(self._take_control)
         self._control_name = f"{settings.prefix}:control"
         self._signal_callbacks: list[SignalCallback] = []
         self._hand_over_callbacks: list[Callable[[str], None]] = []

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
@@ -15,7 +15,6 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     NoPermissionError,
-    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -31,6 +30,9 @@ from diptych.ports import ValueProvider
 from diptych.stores.redis.channels import RedisChannels
 from diptych.stores.redis.scripts import RUNS_WHEN_FULL
 from diptych.stores.redis.settings import read_url
+
+if TYPE_CHECKING:
+    from diptych.stores.redis.connection import RedisConnection
 
 MIN_VERSION = 7
 HEALTH_CHECK_SECONDS = 1.0
@@ -59,18 +61,6 @@ class Unreachable(Exception):
         self.is_settled = is_settled
 
 
-class Keyspace(Protocol):
-    """The keys of one store, by their prefix."""
-
-    prefix: str
-
-    def note_check(self, epoch: bytes, *, is_full: bool) -> None:
-        """Note the epoch, and whether the server has no room."""
-
-    def note_failed_check(self) -> None:
-        """Note that the server is unavailable."""
-
-
 class RedisServer:
     """The shared client for one URL, and the health of its server.
 
@@ -86,16 +76,15 @@ class RedisServer:
         self._client: Redis | None = None
         self._problem: Unreachable | None = Unreachable(NOT_REACHED)
         self._failing_since = -math.inf  # by the event loop's clock
-        self._keyspaces: dict[Keyspace, None] = {}
+        self._connections: dict[RedisConnection, None] = {}
         self._is_well = asyncio.Event()
         self._check_now = asyncio.Event()
         self._has_tried = False
-        self._has_loaded = False  # the script of the check, unless the server has restarted
         self._tasks: list[asyncio.Task[None]] = []
 
-    def join(self, keyspace: Keyspace) -> None:
-        """Check a keyspace from now on; the first check begins at once."""
-        self._keyspaces[keyspace] = None
+    def join(self, connection: "RedisConnection") -> None:
+        """Check a connection's keys from now on; the first check begins at once."""
+        self._connections[connection] = None
         self._check_now.set()
         if not self._tasks:
             self._has_tried = False
@@ -104,10 +93,10 @@ class RedisServer:
                 asyncio.create_task(self.channels.receive_forever(), name="redis-feed"),
             ]
 
-    async def leave(self, keyspace: Keyspace) -> None:
-        """Check a keyspace no more; without any, close all connections."""
-        self._keyspaces.pop(keyspace, None)
-        if not self._keyspaces:
+    async def leave(self, connection: "RedisConnection") -> None:
+        """Check its keys no more; without any others, disconnect."""
+        self._connections.pop(connection, None)
+        if not self._connections:
             tasks, self._tasks = self._tasks, []
             for task in tasks:
                 await cancel(task)
@@ -190,7 +179,7 @@ class RedisServer:
                 backoff.reset()
             self._has_tried = True
             if self._problem:
-                for each in tuple(self._keyspaces):
+                for each in tuple(self._connections):
                     each.note_failed_check()
                 await asyncio.sleep(backoff.next_delay())
                 continue
@@ -228,29 +217,23 @@ class RedisServer:
             if before and found and found != before:
                 await self._disconnect()
         self.notes = read_info(await client.info(*_SECTIONS))
-        await self._check_keyspaces(client)
+        await self._check_keys(client)
 
-    async def _check_keyspaces(self, client: Redis) -> None:
-        """Read the epoch of each keyspace, and try a write, without effect, that a full store
-        refuses.
+    async def _check_keys(self, client: Redis) -> None:
+        """Read the epoch of each connection's keys, and try a write, without effect, that a full
+        store refuses.
         """
-        keyspaces, script = tuple(self._keyspaces), RUNS_WHEN_FULL
+        connections, script = tuple(self._connections), RUNS_WHEN_FULL
         pipeline = client.pipeline(transaction=False)
-        if not self._has_loaded:
-            pipeline.execute_command("SCRIPT", "LOAD", script.source)
-        for each in keyspaces:
+        pipeline.execute_command("SCRIPT", "LOAD", script.source)
+        for each in connections:
             token = secrets.token_hex(4)
             pipeline.execute_command("EVALSHA", script.sha, 0, each.prefix, "epoch", token)
             pipeline.execute_command("SET", f"{each.prefix}:full", "1", "XX")
-        replies = await pipeline.execute(raise_on_error=False)
-        replies = replies[len(replies) - 2 * len(keyspaces) :]
-        self._has_loaded = not any(isinstance(reply, NoScriptError) for reply in replies)
-        if not self._has_loaded:
-            await self._check_keyspaces(client)
-            return
-        for each, found, written in zip(keyspaces, replies[::2], replies[1::2], strict=True):
+        loaded, *replies = await pipeline.execute(raise_on_error=False)
+        for each, found, written in zip(connections, replies[::2], replies[1::2], strict=True):
             is_full = isinstance(written, OutOfMemoryError)
-            for reply in (found, written):
+            for reply in (loaded, found, written):
                 if isinstance(reply, Exception) and not (is_full and reply is written):
                     raise reply
             each.note_check(found, is_full=is_full)
