@@ -187,7 +187,7 @@ def load_agents(
 
 
 def check_files(files: Sequence[Path]) -> "FileContents":
-    """Check files as a cluster would; no reference is followed."""
+    """Check files as a cluster would; references are followed within them only."""
     contents = _read_files(files)
     try:
         SecretSources({}, documents=contents.key_documents)
@@ -339,7 +339,11 @@ class FileContents:
 
     @property
     def shared(self) -> SharedObjects:
-        return SharedObjects(self.apis, self.servers)
+        valid = {
+            *(("ModelAPI", *name) for name in self.apis),
+            *(("MCPServer", *name) for name in self.servers),
+        }
+        return SharedObjects(self.apis, self.servers, frozenset(self.sources.keys() - valid))
 
     def add_notes(
         self, location: SourceLocation, models: Iterable[tuple[FieldPath, Address]]
