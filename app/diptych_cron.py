@@ -6,6 +6,7 @@ a day of week, either may match. Kubernetes' parser is robfig/cron; its macros, 
 are not supported.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -92,6 +93,18 @@ class Cron:
         for time in dict.fromkeys(one.astimezone(UTC) for one in shown):
             if time.astimezone(self._zone).replace(tzinfo=None) == local:
                 yield time.timestamp()
+
+
+def wrong_field(line: str) -> str | None:
+    """Name the first wrong one of a line's five fields; None if it has not five."""
+    texts = line.split(" ")
+    if len(texts) != len(_FIELDS):
+        return None
+    for text, (name, low, high, names, number) in zip(texts, _FIELDS, strict=True):
+        if not re.fullmatch(f"(?i:{_field_pattern(number)})", text):
+            allowed = f"{low} to {high}" + (f" or {names[0]} to {names[-1]}" if names else "")
+            return f"{name}: must be {allowed}, *, or such as 1-5, 1,5 and */5, and is {text}"
+    return None
 
 
 def read_time_zone(name: str) -> ZoneInfo:

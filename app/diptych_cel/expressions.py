@@ -264,9 +264,21 @@ def _mistake(text: str, message: str) -> str:
         return f"column 1: {_short(message)}"
     line, column = int(found[1]), int(found[2])
     reason = found[3].removeprefix("Syntax error: ").partition(" expecting {")[0]
-    reason = reason.replace(" (in container '')", "").replace("'<EOF>'", "the end")
+    reason = re.sub("'?<EOF>'?", "the end", reason.replace(" (in container '')", ""))
+    reason += _hint(text, found[3])
     place = f"column {column}" if "\n" not in text.strip() else f"line {line}, column {column}"
     return f"{place}: {_short(reason)}"
+
+
+def _hint(text: str, message: str) -> str:
+    """Return advice for the commonest mistakes of syntax."""
+    if "token recognition error at: '= " in message:
+        return "; write == to compare"
+    if "token recognition error" in message and re.search(r"at: '[\"']", message):
+        return "; a text ends with the quote that it begins with"
+    if "extraneous input" in message and not re.search(r"[\"']", text):
+        return "; a text stands in quotes of its own, such as '\"New issue\"'"
+    return ""
 
 
 def _place(text: str, offset: int) -> str:

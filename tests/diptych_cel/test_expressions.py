@@ -44,6 +44,15 @@ def holds(text, about="tool", **args):
         ("tool.naem == 1", "column 5: tool has no naem; it has annotations, longName, name,"),
         ("args.a && tool.annotations.readonlyHint", "column 27: tool.annotations has no readonly"),
         ("has(tool.annotations.readOnly)", "column 4: tool.annotations has no readOnly;"),
+        ("args.a = 1", "column 8: token recognition error at: '= '; write == to compare"),
+        (
+            "args.a == \"b'",
+            "column 11: token recognition error at: '\"b''; a text ends with the quote that",
+        ),
+        (
+            "New issue",
+            "column 5: extraneous input 'issue' expecting the end; a text stands in quotes of its",
+        ),
         ("a" * 2_049, "is longer than 2048 characters"),
         ("(" * 40 + "true" + ")" * 40, "column 1: CANCELLED: Expression recursion limit"),
     ],

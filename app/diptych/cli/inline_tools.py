@@ -24,7 +24,7 @@ def main() -> None:
         try:
             server = function_server(of_file(file, packages))
         except ConfigError as error:
-            sys.exit("; ".join(error.problems))
+            sys.exit("; ".join(error.problems).replace(str(file), file.name))
     server.run("stdio")
 
 

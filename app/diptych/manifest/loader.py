@@ -164,7 +164,7 @@ def load_agents(
 
 
 def check_files(files: Sequence[Path]) -> "FileContents":
-    """Check files as a cluster would; no reference is followed."""
+    """Check files as a cluster would; references are followed within them only."""
     return checked(_read_files(files))
 
 
@@ -320,7 +320,11 @@ class FileContents:
 
     @property
     def shared(self) -> SharedObjects:
-        return SharedObjects(self.apis, self.servers)
+        valid = {
+            *(("ModelAPI", *name) for name in self.apis),
+            *(("MCPServer", *name) for name in self.servers),
+        }
+        return SharedObjects(self.apis, self.servers, frozenset(self.sources.keys() - valid))
 
     def pod_templates(self) -> Iterator[tuple[FieldPath, PodTemplate, SourceLocation]]:
         """Find the pod templates, each with the path of its spec."""

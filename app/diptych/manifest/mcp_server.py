@@ -237,11 +237,24 @@ class McpServerManifest(StrictModel):
 
 
 def python_problem(code: str) -> str | None:
-    """Return the first mistake of Python code, with its line and column there."""
+    """Return the first mistake of Python code, with its line and column there.
+
+    Without running it, types of parameters are missed only where no decorator may add them.
+    """
     try:
-        ast.parse(code)
+        tree = ast.parse(code)
     except SyntaxError as error:
         return f"line {error.lineno or 1}, column {error.offset or 1}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte, or too deep
         return f"is no Python: {error or type(error).__name__}"
+    for each in tree.body:
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if each.name.startswith("_") or each.decorator_list:
+            continue
+        for parameter in (*each.args.args, *each.args.kwonlyargs):
+            if parameter.annotation is None:
+                place = f"line {parameter.lineno}, column {parameter.col_offset + 1}"
+                name = parameter.arg
+                return f"{place}: {name} of {each.name} has no type; write {name}: str, or Any"
     return None

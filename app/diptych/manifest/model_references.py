@@ -106,7 +106,9 @@ class ModelReferences(References):
             return replace(found, name=spec.name or api.default or "", **fields_of(parameters))
         namespace = ref.namespace or self.namespace
         url = self.targets.web_url(f"{namespace}/{ref.name}", ref.name)
-        if url is None:
+        if ("ModelAPI", namespace, ref.name) in self.targets.shared.invalid:
+            pass
+        elif url is None:
             self.add_problem(
                 (*path, "apiRef"),
                 f"there is no ModelAPI {ref.name} here (namespace {namespace}); add its file, or "

@@ -14,7 +14,7 @@ from diptych_cel.expressions import (
     Result,
     check_expression,
 )
-from diptych_cron import CRON_PATTERN, Cron, InvalidCron, read_time_zone
+from diptych_cron import CRON_PATTERN, Cron, InvalidCron, read_time_zone, wrong_field
 
 Expression: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)]
 _RESULTS: dict[str, Result] = {"when": "bool", "message": "string", "session": "name"}
@@ -69,6 +69,13 @@ class ScheduleSpec(StrictModel):
         except InvalidCron as error:
             raise rule_error(str(error)) from None
         return name
+
+    @field_validator("cron", mode="before")
+    @classmethod
+    def _name_wrong_field(cls, line: object) -> object:
+        if isinstance(line, str) and (reason := wrong_field(line)):
+            raise rule_error(reason)
+        return line
 
     @field_validator("cron")
     @classmethod

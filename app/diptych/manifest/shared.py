@@ -1,6 +1,6 @@
 """The objects that Agents share, as files hold them, and what they say of an Agent's references."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -26,6 +26,8 @@ class SharedObjects:
     servers: Mapping[ObjectId, tuple[McpServerManifest, SourceLocation]] = field(
         default_factory=dict
     )
+    invalid: frozenset[tuple[str, str, str]] = frozenset()
+    """Kind, namespace and name of objects with mistakes: to refer to one is no mistake."""
 
     def problems(self, agent: AgentManifest) -> Iterator[Problem]:
         """Find references that objects of the files refuse; others may be in the cluster."""
@@ -41,6 +43,9 @@ class SharedObjects:
                 allowed = found[0].spec.allowed_namespaces
                 if problem := consent_problem("MCPServer", _id(ref, namespace), namespace, allowed):
                     yield ("spec", "tools", number, "ref"), problem
+                if not narrowed(tool.allow, allow := found[0].spec.tools.allow):
+                    reason = f"MCPServer {ref.name} allows none of these; it allows"
+                    yield ("spec", "tools", number, "allow"), f"{reason} {', '.join(allow)}"
 
     def _model_problems(
         self, path: FieldPath, model: ModelSpec | FallbackSpec, namespace: str
@@ -96,6 +101,21 @@ def consent_problem(
         f"{kind} {name} of namespace {its_namespace} does not allow namespace {namespace}; set "
         "its allowedNamespaces"
     )
+
+
+def narrowed(own: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:
+    """Return names and globs of tools that both lists allow: entries that the other one covers."""
+    pairs = ((own, servers), (servers, own))
+    both = [
+        entry for some, others in pairs for entry in some if any(_covers(o, entry) for o in others)
+    ]
+    return tuple(dict.fromkeys(both))
+
+
+def _covers(glob: str, entry: str) -> bool:
+    """Whether a glob matches all that a name or glob matches; at worst it says no."""
+    is_comparable = not set("*?[").intersection(entry) or not set("?[").intersection(glob)
+    return glob == entry or (is_comparable and fnmatchcase(entry, glob))
 
 
 def _id(ref: ApiRef | ToolServerRef, namespace: str) -> ObjectId:

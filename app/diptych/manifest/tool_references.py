@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from diptych.manifest.documents import FieldPath
@@ -10,6 +9,7 @@ from diptych.manifest.mcp_server import McpServerSpec
 from diptych.manifest.references import UNRESOLVED, References, with_path
 from diptych.manifest.rules import fields_of
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
+from diptych.manifest.shared import narrowed
 from diptych.manifest.tools import Override, ToolServerRef, ToolServerSpec
 from diptych.ports import ValueProvider
 
@@ -73,7 +73,8 @@ class ToolReferences(References):
         overrides = tool.overrides
         if found is None:
             url = self.targets.web_url(f"{namespace}/{ref.name}", ref.name)
-            if url is None:
+            is_invalid = ("MCPServer", namespace, ref.name) in self.targets.shared.invalid
+            if url is None and (ref.is_foreign or not is_invalid):
                 self.add_problem(
                     (*path, "ref"),
                     f"there is no {ref.kind or 'MCPServer'} {ref.name} here (namespace "
@@ -87,12 +88,7 @@ class ToolReferences(References):
             references = ToolReferences(namespace, location, self.targets)
             source = references.server_source(ref.name, manifest.spec)
             self.problems += references.problems
-            if not (allow := narrowed(tool.allow, tools.allow)):
-                self.add_problem(
-                    (*path, "allow"),
-                    f"MCPServer {ref.name} allows none of these; it allows "
-                    f"{', '.join(tools.allow)}",
-                )
+            allow = narrowed(tool.allow, tools.allow)
             pins |= {pin.tool: pin.digest for pin in tools.pin}
             overrides = (*overrides, *tools.overrides)
         headers = {**source.pop("headers", {}), **own_headers}
@@ -105,21 +101,6 @@ class ToolReferences(References):
             overrides=_overrides(overrides),
             pins=pins,
         )
-
-
-def narrowed(own: Sequence[str], servers: Sequence[str]) -> tuple[str, ...]:
-    """Return names and globs of tools that both lists allow: entries that the other one covers."""
-    pairs = ((own, servers), (servers, own))
-    both = [
-        entry for some, others in pairs for entry in some if any(_covers(o, entry) for o in others)
-    ]
-    return tuple(dict.fromkeys(both))
-
-
-def _covers(glob: str, entry: str) -> bool:
-    """Whether a glob matches all that a name or glob matches; at worst it says no."""
-    is_comparable = not set("*?[").intersection(entry) or not set("?[").intersection(glob)
-    return glob == entry or (is_comparable and fnmatchcase(entry, glob))
 
 
 def _overrides(overrides: Sequence[Override]) -> tuple[OverrideConfig, ...]:

@@ -280,8 +280,9 @@ def _bind(address: ListenAddress, port: int) -> socket.socket:
             return _bind(replace(address, host="0.0.0.0"), port)  # noqa: S104
         is_taken = error.errno in {errno.EADDRINUSE, errno.EACCES} and address.setting != "port"
         other = "--port 0" if address.setting == "--port" else f"{address.setting}=0"
+        several = "" if port == address.port else " (each agent has a port)"
         raise ConfigError(
-            f"{address.setting} {port}: cannot listen on {address.host}:{port}: "
+            f"{address.setting} {address.port}: cannot listen on {address.host}:{port}{several}: "
             f"{error.strerror or error}" + (f"; {other} takes a free port" if is_taken else "")
         ) from error
 

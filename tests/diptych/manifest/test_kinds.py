@@ -9,7 +9,8 @@ from support.kind_mistakes import mistakes
 from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION, MANIFESTS
 from diptych.manifest.documents import SourceLocation
-from diptych.manifest.loader import check_files
+from diptych.manifest.loader import LocalOptions, check_files, load_agents
+from diptych.manifest.mcp_server import python_problem
 from diptych.manifest.validation import validate_object
 
 FULL = Path(__file__).with_name("full_kinds.yaml")
@@ -63,6 +64,49 @@ def test_python_that_does_not_parse_is_named_with_line_and_column(tmp_path: Path
     server = f"kind: MCPServer\nmetadata: {{name: a}}\nspec:\n  source:\n{code}"
     [problem] = check(tmp_path, server)
     assert problem == "line 6: spec.source.python: line 2, column 15: invalid syntax"
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("def f(a: int, b): ...", "line 1, column 15: b of f has no type; write b: str, or Any"),
+        ("async def f(*, b): ...", "line 1, column 16: b of f has no type; write b: str, or Any"),
+        ("def f(a: int): ...", None),
+        ("def _f(a): ...", None),
+        ("@typed\ndef f(a): ...", None),
+        ("class A:\n    def f(self): ...", None),
+    ],
+)
+def test_functions_of_python_need_types(code: str, problem: str | None) -> None:
+    assert python_problem(code) == problem
+
+
+def test_a_list_of_tools_that_the_server_allows_none_of_is_a_mistake(tmp_path: Path) -> None:
+    [problem] = check(
+        tmp_path,
+        "kind: MCPServer\nmetadata: {name: b}\n"
+        "spec: {source: {command: [a]}, tools: {allow: [add]}}",
+        "kind: Agent\nmetadata: {name: c}\nspec: {model: {endpoint: 'http://a', name: m}, "
+        "tools: [{name: b, ref: {name: b}, allow: [pay]}]}",
+    )
+    assert problem.endswith("spec.tools[0].allow: MCPServer b allows none of these; it allows add")
+
+
+def test_to_refer_to_an_object_with_mistakes_is_no_mistake_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    head = f"apiVersion: {API_VERSION}\nkind: "
+    file.write_text(
+        f"{head}ModelAPI\nmetadata: {{name: a}}\nspec: {{}}\n---\n"
+        f"{head}MCPServer\nmetadata: {{name: b}}\nspec: {{source: {{}}}}\n---\n"
+        f"{head}Agent\nmetadata: {{name: c}}\n"
+        "spec: {model: {apiRef: {name: a}}, tools: [{name: b, ref: {name: b}}]}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_agents([file], LocalOptions())
+    assert [line.partition(": ")[2][:10] for line in caught.value.problems] == [
+        "document 1",
+        "document 2",
+    ]
 
 
 def test_pod_templates_of_servers_and_pools_are_checked(tmp_path: Path) -> None:

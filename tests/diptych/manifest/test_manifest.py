@@ -51,9 +51,15 @@ policy: [{match: {tool: a}, do: deny, when: argz.x > 1}]
 policy: [{match: {agent: a}, do: deny, when: has(tool.name)}]
     spec.policy[0].when: column 4: undeclared reference to 'tool.name' (got "has(tool.name)")
 schedules: [{name: a, cron: '0 25 * * *', message: hi}]
+    spec.schedules[0].cron: hour: must be 0 to 23, *, or such as 1-5, 1,5 and */5, and is 25 (got
+    "0 25 * * *")
+schedules: [{name: a, cron: '0 0 * * 7', message: hi}]
+    spec.schedules[0].cron: day of week: must be 0 to 6 or SUN to SAT, *, or such as 1-5, 1,5 and
+    */5, and is 7 (got "0 0 * * 7")
+schedules: [{name: a, cron: '0 0 * *', message: hi}]
     spec.schedules[0].cron: must be a cron line of five fields, each after one blank: minute, hour,
     day of month, month, day of week (0 to 6, or SUN to SAT), such as "0 7 * * 1-5" (got
-    "0 25 * * *")
+    "0 0 * *")
 schedules: [{name: a, cron: '0 0 * * 5-1', message: hi}]
     spec.schedules[0].cron: day of week: 5-1 is reversed; write the lower one first (got
     "0 0 * * 5-1")

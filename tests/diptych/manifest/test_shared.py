@@ -10,7 +10,7 @@ from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION
 from diptych.manifest.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.manifest.settings import AgentConfig, ModelConfig, ToolServerConfig
-from diptych.manifest.tool_references import narrowed
+from diptych.manifest.shared import narrowed
 
 PLATFORM = """\
 kind: ModelAPI

@@ -40,8 +40,9 @@ async def check(
 ) -> int:
     """Check manifests without running anything.
 
-    Prints `ok` for each object, or one line per error. No secret is read and no reference
-    is followed. The exit code is 2 if anything is wrong.
+    Prints `ok` for each object, or one line per error. No secret is read, and
+    what other objects of the files say of a reference is checked; one that is in none of them may
+    be in the cluster. The exit code is 2 if anything is wrong.
 
     With `--online` each Agent's model is asked what it takes, its tool servers for their tools, and
     other agents for their cards; so are ModelAPIs and MCPServers. It prints what works, and which
