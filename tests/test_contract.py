@@ -52,7 +52,7 @@ MOUNTED_KEYS = {
 
 
 def test_the_operator_knows_a_tool_servers_pod_that_starts() -> None:
-    assert mcp_server._STARTING == tool_server._STARTING
+    assert mcp_server._STARTING == tool_server.STARTING
 
 
 def mount(

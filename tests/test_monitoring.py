@@ -16,7 +16,7 @@ import pytest
 import yaml
 from support.chart import CHART, rendered
 
-from diptych.telemetry.metrics import Metrics
+from diptych.telemetry.metrics import Metrics, render
 from diptych_operator.controller.metrics import Metrics as OperatorMetrics
 
 RULES = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
@@ -37,7 +37,7 @@ NEEDED = {"id", "type", "title", "gridPos", "datasource", "targets"}
 def existing() -> set[str]:
     """Name all series that pods and operator have."""
     texts = [
-        Metrics().render(0, 0)[0].decode(),
+        render({"": Metrics().collect(0, 0)})[0].decode(),
         OperatorMetrics().render({}, {}, 0.0).decode(),
     ]
     found = re.findall(r"^# TYPE (\S+) (counter|gauge|histogram)$", "\n".join(texts), re.MULTILINE)

@@ -22,6 +22,7 @@ from diptych.mcp.relay import ToolRelay
 from diptych.serve.http_server import run_http_servers
 from diptych.serve.process import Sockets, set_at_signals, wait_idle
 
+STARTING = "is starting"  # the reason while the tools are loaded; the operator knows it
 _logger = logging.getLogger(__name__)
 
 
@@ -54,7 +55,7 @@ class ServedTools:
     def __init__(self, load: Callable[[], ToolServerConfig]) -> None:
         self.calls = 0
         self._load = load
-        self._reason = "is starting"
+        self._reason = STARTING
         self._relay: ToolRelay | None = None
         self._manager: StreamableHTTPSessionManager | None = None
 

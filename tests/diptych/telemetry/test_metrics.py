@@ -1,10 +1,10 @@
 """The metrics of models: attempts by model, endpoint and outcome, with labels that are bounded."""
 
-from diptych.telemetry.metrics import Metrics
+from diptych.telemetry.metrics import Metrics, render
 
 
 def lines(metrics: Metrics) -> list[str]:
-    text = metrics.render(0, 0)[0].decode()
+    text = render({"": metrics.collect(0, 0)})[0].decode()
     return [line for line in text.splitlines() if line.startswith("diptych_model_")]
 
 

@@ -173,7 +173,7 @@ def test_apis_and_servers_that_no_agent_uses_are_asked_too(typed: Type, tmp_path
             shared("ModelAPI", "plain", **api),
             shared("ModelAPI", "gone", endpoint="http://127.0.0.1:9", default="m"),
             shared("MCPServer", "calc", source={"python": CODE}),
-            shared("MCPServer", "wrong", source={"python": "def add(a): return a"}),
+            shared("MCPServer", "wrong", source={"python": "import no_such_module"}),
         )
         outcome = typed("check", "--online", file)
         as_json = typed("check", "--online", "--json", file)
@@ -185,7 +185,7 @@ def test_apis_and_servers_that_no_agent_uses_are_asked_too(typed: Type, tmp_path
         "models: o* is none of them",
         "✗ model m: The model endpoint http://127.0.0.1:9",
         "✓ tool server calc: 1 tool in",
-        "its parameter a has no type",
+        "No module named 'no_such_module'",
     ):
         assert said_ in outcome.out, outcome.out
     lines = [json.loads(line) for line in as_json.out.splitlines()]
