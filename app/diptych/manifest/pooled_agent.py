@@ -19,7 +19,7 @@ from diptych.manifest.documents import SourceLocation
 from diptych.manifest.environment import PUBLIC_URL
 from diptych.manifest.loader import LocalOptions, load_content
 from diptych.manifest.model_file import with_model
-from diptych.manifest.references import AGENT_PORT, TOKENS
+from diptych.manifest.references import AGENT_PORT
 from diptych.manifest.secret_sources import constant_value
 from diptych.manifest.settings import AgentConfig, PeerConfig
 from diptych.manifest.validation import validate_manifest
@@ -87,7 +87,7 @@ def pooled_config(agent: PooledAgent, access: ValueProvider) -> AgentConfig:
         raise ConfigError(f"metadata.name: must be {agent.name}, as its document says")
     own_name = f"{namespace}/{name}"
     if agent.model is not None:
-        content = with_model(content, _naming(agent.model, own_name))
+        content = with_model(content, agent.model)
     env = validate_manifest(content, SourceLocation("")).spec.container.env
     variables = {each.name: each.value for each in env if each.value is not None}
     environ = {PUBLIC_URL: f"http://{name}.{namespace}:{AGENT_PORT}", **variables}
@@ -107,13 +107,3 @@ def pooled_config(agent: PooledAgent, access: ValueProvider) -> AgentConfig:
         agents=tuple(map(named, config.agents)),
         access=replace(config.access, platform=access),
     )
-
-
-def _naming(model: dict[str, Any], own_name: str) -> dict[str, Any]:
-    """Let requests to a model and its fallbacks name the Agent where their key is a token."""
-    named = {**model, "fallbacks": [_naming(each, own_name) for each in model.get("fallbacks", ())]}
-    file = (model.get("apiKey") or {}).get("file", "")
-    headers = model.get("headers", [])
-    if file.startswith(f"{TOKENS}/") and all(each["name"] != AGENT_HEADER for each in headers):
-        named["headers"] = [*headers, {"name": AGENT_HEADER, "value": own_name}]
-    return {field: value for field, value in named.items() if value != []}

@@ -37,14 +37,13 @@ from diptych_operator.desired.access import (
     access_content,
     access_text,
 )
-from diptych_operator.desired.agent_model import UnresolvedModel, proxied_apis, with_model
+from diptych_operator.desired.agent_model import UnresolvedModel, with_model
 from diptych_operator.desired.children import (
     Children,
     Platform,
     closed_network_policy,
     desired_children,
 )
-from diptych_operator.desired.model_api import lists_user, proxy_config_map_name
 from diptych_operator.desired.pool_documents import hosted
 from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.rollout import mounted_config_maps
@@ -101,8 +100,8 @@ class Reconciler:
         self._purge_jobs = PurgeJobs(client, cache, answers)
         self._attempts = Attempts()
         self._nudged: dict[NamespacedName, float] = {}
-        self._selectors: dict[ObjectKey, list[dict[str, str]]] = {}
-        """The labels of each Agent's pods, as they were at its last reconcile."""
+        self._reached: dict[ObjectKey, tuple[list[dict[str, str]], set[ObjectKey]]] = {}
+        """The labels of each Agent's pods and the servers that they ask, at its last reconcile."""
 
     async def reconcile(self, name: NamespacedName) -> float | None:
         """Reconcile an Agent; return the seconds after which to reconcile it again, or None.
@@ -136,7 +135,6 @@ class Reconciler:
             digest, hosting = self._pools.place(agent, observed, observed.hosting)
             observed = replace(observed, hosting=hosting)
         self._queue_outdated_peers(agent)
-        self._queue_outdated_proxies(agent, observed)
         self._queue_servers(agent)
         outcome = await self._attempts.outcome(agent, self._make_children(agent, observed))
         missing = self._cache.missing_dependencies
@@ -242,25 +240,18 @@ class Reconciler:
             if is_outdated:
                 self._queue.add(peer.key)
 
-    def _queue_outdated_proxies(self, agent: Agent, observed: ObservedState) -> None:
-        """Queue ModelAPIs whose proxies do not know the Agent yet.
-
-        Those that the Agent itself names are queued anyway, and those to which these fall back not.
-        """
-        for name in proxied_apis(agent):
-            api = observed.model_apis[name]
-            live = self._cache.find(CONFIG_MAP, (api.namespace, proxy_config_map_name(api)))
-            if live and not lists_user((live.get("data") or {}), agent):
-                self._queue.add(api.key)
-
     def _queue_servers(self, agent: Agent) -> None:
-        """Queue the ModelAPIs and MCPServers that let an Agent's pods in, if it has other pods."""
-        selectors = self._cache.pod_selectors(agent)
-        if self._selectors.get(agent.key) != selectors:
-            self._selectors[agent.key] = selectors
-            for key in self._cache.references(agent.key):
-                if key.kind in {MODEL_API, MCP_SERVER}:
-                    self._queue.add(key)
+        """Queue the ModelAPIs and MCPServers that let an Agent's pods in, if any have changed.
+
+        Among them are the ModelAPIs to which others fall back.
+        """
+        referred = self._cache.references(agent.key)
+        servers = {key for key in referred if key.kind in {MODEL_API, MCP_SERVER}}
+        reached = self._cache.pod_selectors(agent), servers
+        if self._reached.get(agent.key) != reached:
+            self._reached[agent.key] = reached
+            for key in servers:
+                self._queue.add(key)
 
     def _forget(self, name: NamespacedName) -> None:
         key = ObjectKey(AGENT, *name)
@@ -270,5 +261,5 @@ class Reconciler:
         self._status_writer.forget(key)
         self._throttle.forget(name)
         self._attempts.forget(key)
-        self._selectors.pop(key, None)
+        self._reached.pop(key, None)
         self._nudged.pop(name, None)

@@ -45,7 +45,6 @@ from diptych_operator.desired.network_policy import (
 )
 from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.resolved_manifest import FOLDER
-from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -95,12 +94,6 @@ def proxy_config_map_name(api: ModelApi) -> str:
     With others, pods are replaced. Those of before must not read of files that they do not mount.
     """
     return f"{api.child_name}-proxy-{digest({'keys': api.key_refs})[:6]}"
-
-
-def lists_user(data: Mapping[str, str], agent: Agent) -> bool:
-    """Whether the data of a proxy's ConfigMap lets an Agent in."""
-    text = data.get(_CONFIG, "")
-    return any(f'"{one}"' in text for one in (_EVERYBODY, _accounts_of(agent.namespace)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.pool import NAMESPACE, changed, document
+from support.pool import NAMESPACE, document
 
 from diptych.access.grants import Grantee
 from diptych.manifest.access import read_platform_access
@@ -26,24 +26,6 @@ def test_requests_to_peers_name_the_agent_whose_pool_the_token_proves(tmp_path: 
         "X-Diptych-Agent": f"{NAMESPACE}/one"
     }
     assert foreign.headers == {}
-
-
-def test_requests_to_a_proxied_model_name_the_agent(tmp_path: Path) -> None:
-    own = {"name": "m", "endpoint": "http://m/v1", "apiKey": {"file": "secrets/models/key"}}
-    proxied = {
-        "name": "m",
-        "endpoint": "http://house-model.platform.svc:8000/v1",
-        "apiKey": {"file": "tokens/modelapi.platform.house"},
-    }
-    content = changed(document("one", references=tmp_path), model={**proxied, "fallbacks": [own]})
-    agent = read_pooled_agent(json.dumps(content).encode(), "one")
-    model = pooled_config(agent, lambda: None).model
-    assert model
-    [fallback] = model.fallbacks
-    assert {name: read() for name, read in model.headers.items()} == {
-        "X-Diptych-Agent": f"{NAMESPACE}/one"
-    }
-    assert fallback.headers == {}
 
 
 def test_an_agent_is_reached_at_its_own_service(tmp_path: Path) -> None:

@@ -188,6 +188,11 @@ async def test_the_proxy_of_a_fallback_lets_the_agent_in_too(harness):
     put_agent(harness)
     await harness.until_done()
     assert allowed(harness, "spare") == ["platform/*", "team/*"]
+    put_agent(harness, "second")  # of a namespace that the proxy lets in already
+    await harness.until_done()
+    policy = harness.api.get(NETWORK_POLICY, ("platform", "spare-model"))
+    assert '"app.kubernetes.io/instance": "second"' in json.dumps(policy["spec"]["ingress"])
+    assert harness.api.get(MODEL_API, ("platform", "spare"))["status"]["agents"] == 2
     harness.api.edit(
         MODEL_API, ("platform", "spare"), lambda one: one["spec"].update(default="tiny")
     )
