@@ -4,6 +4,7 @@ Without the right `read`, other callers' sessions, runs and events look unknown,
 and list (access.md "Sessions have owners").
 """
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ MAX_FIRST_CHARS = 100  # of a message, as lists of sessions show it
 MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of everybody's
 PAGE_BYTES = 2**20  # estimated, up to which the next page of records is twice as long
 _FIRST_PAGE, _MAX_PAGE = 16, 1_000  # records
+_TIME_OF_JOB = re.compile(r"-[0-9]+$")  # ends the name of a CronJob's Job
 _BATCH = 200  # entries that are looked through at once
 
 
@@ -340,7 +342,8 @@ def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:
         return replace(request, subject="") if request.subject else request
     subject, key = str(caller.subject), request.idempotency_key
     if caller.subject.runs_schedules and key:
-        request = replace(request, notes={**request.notes, SCHEDULE: key.key.partition(":")[2]})
+        job = key.key.partition(":")[2]
+        request = replace(request, notes={**request.notes, SCHEDULE: _TIME_OF_JOB.sub("", job)})
     if request.subject:
         return replace(request, owner=caller.owner, caller=subject)
     return replace(request, owner=caller.owner, subject=subject)

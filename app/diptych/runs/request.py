@@ -24,7 +24,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _RESUMABLE = frozenset({"failed", "aborted"})
 _LOST = frozenset({"store_lost"})  # failures after which a run's messages are in no conversation
 SCHEDULE = "schedule"
-"""The note of a run that a schedule started: its name, in a cluster the name of its Job."""
+"""The note of a run that a schedule started: its name, in a cluster that of its CronJob."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ A time that passed more than a minute ago was missed: the process was away, asle
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -26,7 +25,6 @@ LATE_SECONDS = 60.0  # up to which a time is not missed; also in the operator's 
 _LOOK_SECONDS = 30.0  # a machine that was asleep looks at the clock again after at most this
 _RETRY_SECONDS = 5.0
 _MAX_RUNS = 1_000  # that are searched for a schedule's last run
-_TIME_OF_JOB = re.compile(r"-[0-9]+$")
 _logger = logging.getLogger(__name__)
 
 
@@ -46,7 +44,7 @@ class ScheduledRuns:
         if item.seq == 1:
             notes = item.metadata.get("notes")
             if isinstance(notes, Mapping) and isinstance(name := notes.get(SCHEDULE), str):
-                self._running[item.run_id] = _TIME_OF_JOB.sub("", name)
+                self._running[item.run_id] = name
         elif is_terminal(item) and (name := self._running.pop(item.run_id, "")):
             self.ends[name] = ScheduledEnd(name, item.run_id, item.event_type, item.timestamp)
 

@@ -1,7 +1,7 @@
 """`diptych status`: whether operator and CRD are there, and which objects are not ready."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -190,29 +190,12 @@ def _shared(
 
 
 def _schedules(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
-    found = [(agent, schedule) for agent in agents for schedule in agent.schedules]
-    if not found:
-        return
-    failures = [(agent, schedule, why) for agent, schedule in found if (why := _failure(schedule))]
-    following = [
-        (schedule["next"], agent, schedule) for agent, schedule in found if "next" in schedule
-    ]
-    text = f"{len(failures)} of {len(found)} failed last time" if failures else f"{len(found)}"
+    """Tell the next time; what failed is in the Agents' conditions."""
+    found = [(f"{a.full_name} {each['name']}", each) for a in agents for each in a.schedules]
+    following = [(schedule["next"], name) for name, schedule in found if "next" in schedule]
     if following:
-        time, agent, schedule = min(following, key=lambda each: each[0])
-        text += f"; next is {agent.full_name} {schedule['name']} at {time}"
-    yield (_NOTE if failures else _OK), "schedules", text
-    for agent, schedule, why in failures:
-        yield _NOTE, f"  {agent.full_name} {schedule['name']}", why
-
-
-def _failure(schedule: Mapping[str, str]) -> str:
-    """Return what went wrong the last time; empty if nothing is known."""
-    if schedule.get("lastResult") == "Failed":
-        return f"no run was started at {schedule['last']}; its Job's pods log why"
-    if schedule.get("lastEnd") == "failed":
-        return f"its last run failed: `diptych events` shows {schedule['lastRun']}"
-    return ""
+        time, name = min(following)
+        yield _OK, "schedules", f"{len(found)}; next is {name} at {time}"
 
 
 def _notable(agent: "AgentObject") -> Iterator[str]:
