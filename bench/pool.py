@@ -73,7 +73,7 @@ def _in_their_own(behind: Backends, redis_url: str) -> list[str]:
 
 
 async def _idle(pool: PoolProcess) -> tuple[float, float]:
-    """Give MiB, and percent of a core."""
+    """Return MiB, and percent of a core."""
     await asyncio.sleep(SETTLE_SECONDS)
     before = _cpu(pool.pid)
     await asyncio.sleep(IDLE_SECONDS)

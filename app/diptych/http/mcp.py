@@ -341,7 +341,7 @@ def _waiting_text(entry: RunEntry, records: list[Record]) -> str:
 
 
 def _progress(item: Item) -> str:
-    """Return what a client is told about an event; "" for most."""
+    """Return the progress message for an event; "" if it has none."""
     if isinstance(item, Notice):
         return str(item.fields.get("message", "")) if item.type == "tool_progress" else ""
     content: Any = item.content

@@ -18,7 +18,7 @@ _PLATFORMS = dict.fromkeys(kaos.GROUPS, kaos) | dict.fromkeys(kagent.GROUPS, kag
 
 @dataclass(slots=True)
 class Imported:
-    """What became of files: the text to write for each, and a note for each field."""
+    """The result: the text to write for each file, and a note for each field."""
 
     texts: dict[Path, str] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What both platforms' manifests have: other objects, variables, resources, providers, headers."""
+"""Translates the parts that both platforms have: variables, resources, providers, headers."""
 
 import re
 from collections.abc import Mapping

@@ -21,7 +21,7 @@ _FORMS: Mapping[type, str] = {
 
 
 class Outcome(Enum):
-    """What became of a field."""
+    """How a field was translated."""
 
     KEPT = "kept"
     CHANGED = "changed"
@@ -31,7 +31,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What became of a field, or of a whole object (an empty path).
+    """How a field, or a whole object (an empty path), was translated.
 
     `text` is the field's new place, or the reason why it has none and what to do.
     """
@@ -187,7 +187,7 @@ class Translation:
             self.drop(f"{root}.{name}", why)
 
     def refuse(self, path: AnyPath, why: str) -> NoReturn:
-        """Give the object up because of a field."""
+        """Refuse the object because of a field."""
         raise Refused(self.source, place(path), why)
 
     def fail(self, path: AnyPath, problem: str) -> NoReturn:

@@ -135,8 +135,8 @@ class AccessSpec(StrictModel):
     )
 
     mode: Literal["required", "open"] = "required"
-    """`required`: whoever asks must prove who it is. `open`: everybody who reaches a pod may do
-    everything; `/ready`, the log and a condition say so."""
+    """`required`: callers must authenticate. `open`: anyone who reaches a pod may do anything;
+    `/ready`, the log and a condition say so."""
     keys: Annotated[ShortList[AccessKey], UniqueNames("keys", lambda k: k.name)] = ()
     """API keys that are accepted. Their holders may ask, unless a grant names them."""
     issuers: Annotated[ShortList[IssuerSpec], UniqueNames("issuers", lambda i: i.url, "url")] = ()

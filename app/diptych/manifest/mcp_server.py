@@ -134,7 +134,7 @@ class StorageMount(StrictModel):
 
 
 class ServerConfig(StrictModel):
-    """What the server is given."""
+    """The server's port, arguments, environment and volumes."""
 
     port: Port = 8000
     """The port that it listens at."""
@@ -213,7 +213,7 @@ class McpServerSpec(StrictModel):
     source: ServerSource
     """The server's program, or its address."""
     config: ServerConfig = Field(default_factory=ServerConfig)
-    """What the server is given."""
+    """The server's port, arguments, environment and volumes."""
     runtime: ServerRuntime = Field(default_factory=ServerRuntime)
     """How the server's pods run."""
     tools: ServerTools = Field(default_factory=ServerTools)

@@ -62,13 +62,13 @@ class PolicyRuleSpec(StrictModel):
     """`allow` makes the call. `deny` gives the model the reason as its result. `ask` makes it when
     somebody with the right `approve` has approved it."""
     reason: Annotated[str, Field(max_length=1024)] = ""
-    """Why, for the model and for whoever is asked."""
+    """The reason, shown to the model and to the person who decides."""
     expires: Duration = EXPIRES
     """How long an approval waits; without a decision the call is rejected then."""
     repeat: Literal["allow", "deny", "ask"] | None = None
-    """What becomes of a call that the rule allows, if its tool is neither read-only nor idempotent
-    and the step before made the same call with the same arguments. If absent, the third such call
-    in consecutive steps is not made, and the model is told so."""
+    """How to treat an allowed call if the step before made the same call with the same arguments,
+    and its tool is neither read-only nor idempotent. If absent, the third such call in consecutive
+    steps is not made, and the model is told so."""
     mode: Literal["enforce", "dryRun"] = "enforce"
     """With `dryRun` the rule decides nothing: what it would do is only a line of the audit, and the
     next rules decide."""

@@ -1,4 +1,4 @@
-"""What starts runs by itself: schedules and triggers (docs/schedules.md)."""
+"""Schedules and triggers, which start runs (docs/schedules.md)."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -58,8 +58,8 @@ class ScheduleSpec(StrictModel):
     ] = None
     """The conversation that all its runs share. If absent, each has one of its own."""
     missed: Literal["skip", "once"] = "skip"
-    """What becomes of times that passed while nothing could start a run: `skip` forgets them,
-    `once` starts one run for the last of them."""
+    """How to treat times at which no run could be started: `skip` forgets them, `once` starts one
+    run for the last of them."""
 
     @field_validator("time_zone")
     @classmethod

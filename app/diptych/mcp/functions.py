@@ -62,7 +62,7 @@ def _place(function: ToolFunction) -> str:
 
 
 def _hints(server: ToolServerConfig, name: str) -> mcp_types.ToolAnnotations | None:
-    """Return what the marks of a function tell the clients of a server."""
+    """Return the annotations of a tool, made from its function's marks."""
     marks = next((each for each in server.overrides if each.tool == name), None)
     if marks is None or (marks.read_only is None and marks.idempotent is None):
         return None

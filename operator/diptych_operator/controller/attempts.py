@@ -1,4 +1,4 @@
-"""What comes of an attempt to write an owner's children, and how often that failed in a row."""
+"""Outcomes of writing an owner's children, and how often that failed in a row."""
 
 import logging
 from collections import Counter

@@ -75,7 +75,7 @@ class ReferrerIndex:
         return self._referrers.get(reference, set())
 
     def references_of(self, owner: ObjectKey) -> frozenset[ObjectKey]:
-        """Return what an owner refers to, as far as it is known."""
+        """Return the known references of an owner."""
         return self._references.get(owner, frozenset())
 
     def set_references(
@@ -126,7 +126,7 @@ class ObjectCache:
         self.missing_dependencies: dict[ObjectKey, tuple[MissingDependency, ...] | None] = {}
         """What each polled owner's pods report as missing; None if no pod has answered."""
         self.answers: dict[ObjectKey, Mapping[str, Object]] = {}
-        """What the pods of owners that are no Agents answered to `/ready`, by pod."""
+        """The answers of pods to `/ready`, by pod; of owners that are no Agents."""
         self.asked: dict[ObjectKey, str] = {}
         """The pod template, by its digest, of which all pods were when they were asked last."""
         self.scheduled_ends: dict[ObjectKey, Mapping[str, Object]] = {}
@@ -134,7 +134,7 @@ class ObjectCache:
         self.start_problems: dict[ObjectKey, Problem] = {}
         """What keeps a pod from starting, where only Events tell."""
         self.handshakes: dict[ObjectKey, Handshake] = {}
-        """What each MCPServer that was asked has said."""
+        """The answer of each MCPServer that was asked."""
         self.foreign_servers: dict[ForeignRef, Object | Unresolved] = {}
         """Tool servers of other API groups, or why they cannot be read."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)

@@ -45,7 +45,7 @@ _NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
 
 @dataclass(slots=True)
 class PoolRecord:
-    """What one pool's pods shall serve, and what they report.
+    """The documents that a pool's pods are to serve, and the pods' reports.
 
     `documents` is None until the pool was reconciled. `refused` says why it does not take an
     Agent.

@@ -124,7 +124,7 @@ class PoolReconciler(OwnerReconciler[AgentPool, PoolState]):
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the Agents of a pool know of it: the place of each, and the pods."""
+    """The places of a pool's Agents, and the state of its pods."""
 
     places: Mapping[str, tuple[int | None, str, str]]
     ready: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What the children of all kinds of owners have in common. Pure."""
+"""Parts that the children of all kinds of owners share. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -208,7 +208,7 @@ def _children(
 
 
 def _pooled_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
-    """Return what an Agent in a pool has besides its document there.
+    """Return the objects of an Agent in a pool, besides its document there.
 
     Until the pool serves it, what it had before stays as it is.
     """

@@ -26,7 +26,7 @@ CONFIG_MAPS: Final = 16
 _OPEN: Final[Object] = {"issuers": [], "grants": [], "agents": []}
 
 Need: TypeAlias = KeyRef | NamespacedName
-"""What an Agent's pod must mount: a key of a Secret or ConfigMap, or a token.
+"""Something that an Agent's pod must mount: a key of a Secret or ConfigMap, or a token.
 
 A token's audience is its namespace and what follows: an Agent's name, or `modelapi/NAME`.
 """
@@ -61,7 +61,7 @@ class Document:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What the pods must mount for it."""
+        """The keys and tokens that the pods must mount for it."""
         manifest = self.content["manifest"]
         metadata = manifest["metadata"]
         named = {name: metadata[name] for name in ("namespace", "name")}

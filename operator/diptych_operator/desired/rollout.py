@@ -96,7 +96,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RolloutMark:
-    """What was applied last: the Agent's generation and the digest of the pod template.
+    """The state that was applied last: the Agent's generation, and the pod template's digest.
 
     `shared` has the revision of each shared thing that went into it. `was_healthy` says that the
     Agent had all that it uses before.

@@ -1,4 +1,4 @@
-"""What runs an Agent's schedules: CronJobs, an account and a NetworkPolicy for their pods. Pure.
+"""The CronJobs of an Agent's schedules, with an account and a NetworkPolicy for their pods. Pure.
 
 A CronJob's pod starts a run with its Job's name as idempotency key, and ends. The account may only
 ask this Agent: the access file grants that, and its token is for no other audience.

@@ -20,7 +20,7 @@ _STARTING = "is starting"  # a pod's reason as long as it loads its tools
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What a server answered: the digests of its tools by name, or the reason why it has none."""
+    """A server's answer: the digests of its tools by name, or the reason why it has none."""
 
     tools: Mapping[str, str] = field(default_factory=dict)
     server_info: Mapping[str, str] = field(default_factory=dict)
@@ -136,7 +136,7 @@ def _ready(
 
 
 def _rolling(inputs: ServerInputs, available: Condition, verified: Condition) -> Condition:
-    """Return what keeps the newest pods from serving."""
+    """Return the problem that keeps the newest pods from serving."""
     problem = inputs.pods_problem
     if problem is None and verified.status == "False":
         problem = Problem(verified.reason, verified.message)

@@ -70,7 +70,7 @@ def _ready(api: ModelApi, inputs: ApiInputs) -> Condition:
 
 
 def _rolling(inputs: ApiInputs) -> Condition:
-    """Return what keeps the newest pods from serving."""
+    """Return the problem that keeps the newest pods from serving."""
     if problem := inputs.pods_problem:
         return Condition("Ready", "False", problem.reason, problem.message)
     message = "A rollout is going on; pods of before serve meanwhile, if there are any."
@@ -90,7 +90,7 @@ def _answered(answers: Mapping[str, Object]) -> Condition:
 
 
 def _told(pod: str, answer: Object) -> Condition | None:
-    """Return what a pod says is wrong: a proxy of its endpoint, its budget or its file."""
+    """Return the problem that a pod reports: with its endpoint, its budget or its file."""
     if refused := answer.get("refused"):
         return Condition("Ready", "Unknown", "TokenRefused", f"Pod {pod} {shortened(refused)}.")
     match answer:

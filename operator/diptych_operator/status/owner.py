@@ -43,7 +43,7 @@ class OwnerInputs:
 
     @property
     def pods_problem(self) -> Problem | None:
-        """What keeps the newest pods from serving; None while they start."""
+        """The problem that keeps the newest pods from serving; None while they start."""
         if refused := next(filter(None, map(refusal, self.deployments)), None):
             return refused
         deployment = self.deployments[0] if len(self.deployments) == 1 else None
@@ -80,5 +80,5 @@ def pod_counts(inputs: OwnerInputs, labels: Mapping[str, str]) -> dict[str, Any]
 
 
 def shortened(value: object) -> str:
-    """Return what a pod or server says as a short line."""
+    """Return the words of a pod or server as a short line."""
     return " ".join(str(value or "").split())[:_MAX_TEXT]

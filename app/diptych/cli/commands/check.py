@@ -102,7 +102,7 @@ async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """What was found about one object: sentences for people, and the rest for programs."""
+    """The findings about one object: sentences for people, and the rest for programs."""
 
     source: str
     kind: str
