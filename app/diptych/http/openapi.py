@@ -5,6 +5,7 @@ FastAPI describes paths, parameters and bodies. Routes declare replies with `rep
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
@@ -179,7 +180,7 @@ def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
     for item in built["paths"].values():
         for operation in item.values():
             operation["summary"] = operation["summary"].capitalize()
-    built["paths"] |= _a2a_paths() | {MCP_PATH: {"post": _MCP}}
+    built["paths"] |= _a2a_paths() | {MCP_PATH: {"post": deepcopy(_MCP)}}
     for path, item in built["paths"].items():
         for operation in item.values():
             is_open = path in OPEN_PATHS
