@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
+from diptych_operator.controller.agents import AgentReconciler
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
@@ -16,7 +17,6 @@ from diptych_operator.controller.pool_handover import PoolHandover
 from diptych_operator.controller.pool_places import PoolPlaces
 from diptych_operator.controller.pool_reconciler import PoolReconciler
 from diptych_operator.controller.readiness_poll import StatusTokens
-from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.children import Platform
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -70,17 +70,6 @@ class Harness:
         self.clock = Clock()
         self.issuer = ClusterIssuer(client, cache, self.queue)
         self.handover = PoolHandover(cache, self.queue, StatusTokens(client, None))
-        self.reconciler = Reconciler(
-            client,
-            cache,
-            self.queue,
-            self.claims,
-            self.issuer,
-            self.platform,
-            Metrics(),
-            PoolPlaces(cache, self.queue, self.handover, self.platform),
-            lambda: self.clock.now,
-        )
         given = (
             client,
             cache,
@@ -90,6 +79,8 @@ class Harness:
             self.platform,
             lambda: self.clock.now,
         )
+        places = PoolPlaces(cache, self.queue, self.handover, self.platform)
+        self.reconciler = AgentReconciler(*given, metrics=Metrics(), pools=places)
         pools = PoolReconciler(*given, handover=self.handover)
         self.servers = McpServerReconciler(*given)
         self.apis = ModelApiReconciler(*given)

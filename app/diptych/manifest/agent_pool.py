@@ -1,11 +1,11 @@
 """The `AgentPool` manifest: pods that run many Agents."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from diptych.manifest.cluster import PodTemplate, Resources
-from diptych.manifest.metadata import AS_WRITTEN, SharedMetadata
+from diptych.manifest.metadata import SharedManifest
 from diptych.manifest.rules import Rule, StrictModel
 from diptych.manifest.sessions import RedisSpec
 
@@ -33,15 +33,10 @@ class AgentPoolSpec(StrictModel):
     """The most Agents that the pool takes. Those beyond say so in their conditions."""
 
 
-class AgentPoolManifest(StrictModel):
+class AgentPoolManifest(SharedManifest):
     """Pods that run many Agents, which choose it by hosting.pool. A pool is one trust domain."""
 
-    api_version: Literal["diptych.dev/v1alpha1"]
-    """The version of the manifest's format."""
     kind: Literal["AgentPool"]
     """The kind of the manifest."""
-    metadata: Annotated[SharedMetadata, AS_WRITTEN]
-    """The object's name and namespace. Labels and annotations are allowed too."""
     spec: AgentPoolSpec
     """The pool's pods."""
-    status: Any = None  # `kubectl get -o yaml` writes it; it has no meaning here

@@ -53,7 +53,7 @@ from diptych.manifest.settings import (
     ModelConfig,
     ToolServerConfig,
 )
-from diptych.manifest.shared import ObjectId, SharedObjects, models_of
+from diptych.manifest.shared import ObjectId, SharedObjects, misspelt, models_of
 from diptych.manifest.validation import (
     raise_problems,
     shown_value,
@@ -178,6 +178,8 @@ def checked(contents: "FileContents") -> "FileContents":
     for manifest, location in contents.manifests:
         for path, problem in (*_cluster_problems(manifest.spec), *shared.problems(manifest)):
             contents.problems.append(f"{location.locate(path)}: {problem}")
+        for path, note in misspelt(manifest, contents.sources):
+            contents.notes.append(f"{location.locate(path)}: {note}")
         for path, model in models_of(manifest.spec.model) if manifest.spec.model else ():
             contents.notes += _missing_in_cluster(path, model, location)
     for api, location in contents.apis.values():

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -27,7 +27,7 @@ from diptych.manifest.fields import (
     Text,
     Url,
 )
-from diptych.manifest.metadata import AS_WRITTEN, SharedMetadata
+from diptych.manifest.metadata import SharedManifest
 from diptych.manifest.rules import Rule, StrictModel, UniqueNames, pattern
 from diptych.manifest.settings import ALL_TOOLS
 from diptych.manifest.tools import VISIBLE, Override, Path, Pins
@@ -222,18 +222,13 @@ class McpServerSpec(StrictModel):
     """The namespaces whose Agents may use it; its own namespace if absent."""
 
 
-class McpServerManifest(StrictModel):
+class McpServerManifest(SharedManifest):
     """A tool server (MCP), hosted or remote, which Agents refer to."""
 
-    api_version: Literal["diptych.dev/v1alpha1"]
-    """The version of the manifest's format."""
     kind: Literal["MCPServer"]
     """The kind of the manifest."""
-    metadata: Annotated[SharedMetadata, AS_WRITTEN]
-    """The object's name and namespace. Labels and annotations are allowed too."""
     spec: McpServerSpec
     """The server, its pods and its tools."""
-    status: Any = None  # `kubectl get -o yaml` writes it; it has no meaning here
 
 
 def python_problem(code: str) -> str | None:

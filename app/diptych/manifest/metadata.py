@@ -1,6 +1,6 @@
 """The head that all manifests share: the format's version, and an object's name and namespace."""
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
@@ -63,3 +63,14 @@ class SharedMetadata(Metadata):
 
     name: SharedName
     """The object's name."""
+
+
+class SharedManifest(StrictModel):
+    """The head of the manifests that Agents refer to."""
+
+    api_version: Literal["diptych.dev/v1alpha1"]
+    """The version of the manifest's format."""
+    kind: str
+    metadata: Annotated[SharedMetadata, AS_WRITTEN]
+    """The object's name and namespace. Labels and annotations are allowed too."""
+    status: Any = None  # `kubectl get -o yaml` writes it; it has no meaning here

@@ -1,13 +1,13 @@
 """The `ModelAPI` manifest: a model endpoint, its key and its limits, for many Agents."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from diptych.manifest.budget import Count, Money, PricesSpec
 from diptych.manifest.cluster import AllowedNamespaces, ImageName, Quantity, Resources
 from diptych.manifest.fields import LongList, ObjectName, OneLine, Port, Text
-from diptych.manifest.metadata import AS_WRITTEN, SharedMetadata
+from diptych.manifest.metadata import SharedManifest
 from diptych.manifest.model import Address, FallbackSpec, Parameters, Timeouts
 from diptych.manifest.rules import Rule, StrictModel
 from diptych.manifest.sessions import RedisSpec
@@ -129,15 +129,10 @@ class ModelApiSpec(Address):
     """A model server in the cluster, in place of an endpoint."""
 
 
-class ModelApiManifest(StrictModel):
+class ModelApiManifest(SharedManifest):
     """An endpoint of models with its keys and limits, which Agents refer to."""
 
-    api_version: Literal["diptych.dev/v1alpha1"]
-    """The version of the manifest's format."""
     kind: Literal["ModelAPI"]
     """The kind of the manifest."""
-    metadata: Annotated[SharedMetadata, AS_WRITTEN]
-    """The object's name and namespace. Labels and annotations are allowed too."""
     spec: ModelApiSpec
     """The endpoint, its key and its limits."""
-    status: Any = None  # `kubectl get -o yaml` writes it; it has no meaning here

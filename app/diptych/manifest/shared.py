@@ -1,11 +1,12 @@
 """The objects that Agents share, as files hold them, and what they say of an Agent's references."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from diptych.manifest.agent import AgentManifest, AgentSpec
+from diptych.manifest.agent import AgentManifest, AgentSpec, PeerSpec
 from diptych.manifest.cluster import AllowedNamespaces
 from diptych.manifest.documents import FieldPath, SourceLocation
 from diptych.manifest.mcp_server import McpServerManifest
@@ -70,6 +71,33 @@ class SharedObjects:
     def _api(self, ref: ApiRef, namespace: str) -> ModelApiSpec | None:
         found = self.apis.get(_id(ref, namespace))
         return found[0].spec if found else None
+
+
+def misspelt(agent: AgentManifest, objects: Collection[tuple[str, str, str]]) -> Iterator[Problem]:
+    """Find references to none of the `objects` (kind, namespace, name) that are similar to one."""
+    for path, kind, ref in _references(agent.spec):
+        namespace = ref.namespace or agent.metadata.namespace
+        names = {(ns, name) for of_kind, ns, name in objects if of_kind == kind}
+        if ref.name is None or (namespace, ref.name) in names:
+            continue
+        others = [f"{ns}/{name}" for ns, name in names if name == ref.name]
+        others += get_close_matches(ref.name, [name for ns, name in names if ns == namespace])
+        if others:
+            where = f"{ref.name} in these files (namespace {namespace})"
+            yield path, f"there is no {kind} {where}; did you mean {others[0]}?"
+
+
+def _references(
+    spec: AgentSpec,
+) -> Iterator[tuple[FieldPath, str, ApiRef | ToolServerRef | PeerSpec]]:
+    for path, model in models_of(spec.model) if spec.model else ():
+        if model.api_ref:
+            yield (*path, "apiRef"), "ModelAPI", model.api_ref
+    for number, tool in enumerate(spec.tools):
+        if tool.ref and not tool.ref.is_foreign:
+            yield ("spec", "tools", number, "ref"), "MCPServer", tool.ref
+    for number, peer in enumerate(spec.agents):
+        yield ("spec", "agents", number), "Agent", peer
 
 
 def models_of(model: ModelSpec) -> Iterator[tuple[FieldPath, ModelSpec | FallbackSpec]]:

@@ -1,7 +1,7 @@
 """Reads tool servers of other API groups, to which Agents refer.
 
-Their kinds are not watched, as which there are is only known from the Agents: each is read again
-after a minute.
+Only the Agents name their kinds, so these are not watched: each object is read again after a
+minute.
 """
 
 import time
@@ -16,7 +16,7 @@ from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Kind, Object
 
 PERIOD = 60.0
-"""Seconds for which what was read holds."""
+"""Seconds after which an object is read again."""
 
 
 class ForeignServers:

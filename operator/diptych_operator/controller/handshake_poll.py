@@ -17,7 +17,7 @@ from diptych_operator.status.mcp_server import Handshake
 from diptych_operator.status.pods import pod_address
 
 TICK = 5.0
-"""Seconds between two looks at what is due."""
+"""Seconds between two checks for servers that are due."""
 PERIOD = 30.0
 """Seconds after which a server that has answered is asked again; another one at each tick."""
 AT_ONCE = 20

@@ -8,7 +8,6 @@ from diptych_operator.controller.attempts import Outcome
 from diptych_operator.controller.obstacles import as_rejection
 from diptych_operator.controller.owner_reconciler import OwnerReconciler
 from diptych_operator.desired.mcp_server import server_children
-from diptych_operator.desired.network_policy import Rule, pods_of
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import CONFIG_MAP, kind_of
 from diptych_operator.resources.mcp_server import McpServer
@@ -22,7 +21,7 @@ class McpServerReconciler(OwnerReconciler[McpServer, _Users]):
 
     owner_type = McpServer
 
-    def _observe(self, owner: McpServer) -> _Users:
+    async def _observe(self, owner: McpServer) -> _Users:
         return self._cache.users(owner)
 
     def _status(
@@ -45,13 +44,8 @@ class McpServerReconciler(OwnerReconciler[McpServer, _Users]):
         return partial(mcp_server_status, owner, inputs)
 
     async def _make_children(self, owner: McpServer, state: _Users) -> None:
-        peers: list[Rule] = []  # several Agents of a pool are the same pods
-        for agent in state:
-            for labels in self._cache.pod_selectors(agent):
-                if (peer := pods_of(agent.namespace, labels)) not in peers:
-                    peers.append(peer)
         with as_rejection():
-            children = server_children(owner, peers, self._platform)
+            children = server_children(owner, self._peers_of(state), self._platform)
         has_source = any(kind_of(child) is CONFIG_MAP for child in children)
         sources = () if has_source else self._cache.config_maps(owner)
         surplus = [(CONFIG_MAP, live, "the server has no Python code") for live in sources]

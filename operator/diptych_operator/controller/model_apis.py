@@ -9,7 +9,6 @@ from diptych_operator.controller.attempts import Outcome
 from diptych_operator.controller.obstacles import as_rejection, issuer_unknown
 from diptych_operator.controller.owner_reconciler import OwnerReconciler
 from diptych_operator.desired.model_api import Users, model_api_children, proxy_config_map_name
-from diptych_operator.desired.network_policy import pods_of
 from diptych_operator.desired.rollout import is_rolled_out, mounted_config_maps
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, Object
@@ -24,7 +23,7 @@ class ModelApiReconciler(OwnerReconciler[ModelApi, _Users]):
 
     owner_type = ModelApi
 
-    def _observe(self, owner: ModelApi) -> _Users:
+    async def _observe(self, owner: ModelApi) -> _Users:
         return self._cache.model_users(owner)
 
     def _status(
@@ -45,14 +44,7 @@ class ModelApiReconciler(OwnerReconciler[ModelApi, _Users]):
 
     async def _make_children(self, owner: ModelApi, state: _Users) -> None:
         observed = replace(self._cache.observe_model_api(owner), issuer=self._issuer.current)
-        users = Users(
-            {agent.namespace for agent in state},
-            [
-                pods_of(agent.namespace, labels)
-                for agent in state
-                for labels in self._cache.pod_selectors(agent)
-            ],
-        )
+        users = Users({agent.namespace for agent in state}, self._peers_of(state))
         with as_rejection():
             children = model_api_children(owner, observed, users, self._platform)
         if owner.is_proxied and observed.issuer is None and not observed.config_maps:

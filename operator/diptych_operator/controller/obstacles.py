@@ -17,7 +17,7 @@ from diptych_operator.status.condition import (
 RETRY_SECONDS = 30.0
 """After which a manifest that cannot be served is tried again."""
 BLOCKED_SECONDS = 15.0
-"""After which it is looked whether an obstacle in the cluster is gone."""
+"""After which an obstacle in the cluster is looked for again."""
 
 
 class Rejected(Exception):

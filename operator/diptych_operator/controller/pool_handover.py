@@ -1,7 +1,7 @@
-"""Hands the documents of pools to their pods over HTTP, and reads what the pods make of them.
+"""Hands the documents of pools to their pods over HTTP, and reads the pods' reports.
 
-The kubelet takes up to 90 s until a changed ConfigMap is in a pod. A pod also reads its ConfigMaps,
-so what is not handed over arrives late, and is not lost.
+The kubelet takes up to 90 s to bring a changed ConfigMap into a pod. A pod also reads its
+ConfigMaps, so a document that is not handed over arrives late, and is not lost.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ class PoolHandover:
         return all(entry.state in {"ready", "failed"} for entry in entries)
 
     def _note(self, key: ObjectKey, reports: Reports) -> None:
-        """Put what the pods tell of an Agent into the cache, as `ReadinessPoll` does of others."""
+        """Cache what the pods report of an Agent, as `ReadinessPoll` does for others."""
         agent = self._cache.agent(key.namespaced_name)
         if agent and not self._cache.has_own_pods(agent):
             found = {pod: report[key.name] for pod, report in reports.items() if key.name in report}

@@ -36,7 +36,7 @@ class PoolReconciler(OwnerReconciler[AgentPool, PoolState]):
         super().__init__(*given)
         self._handover = handover
         self._children: dict[ObjectKey, PoolChildren] = {}
-        self._told: dict[ObjectKey, _Told] = {}
+        self._notified: dict[ObjectKey, _Notified] = {}
 
     def _status(
         self,
@@ -57,7 +57,7 @@ class PoolReconciler(OwnerReconciler[AgentPool, PoolState]):
         agents = len(children.documents) if children else owner.status.get("agents", 0)
         return partial(pool_status, owner, inputs, numbers, agents)
 
-    def _observe(self, owner: AgentPool) -> PoolState:
+    async def _observe(self, owner: AgentPool) -> PoolState:
         members: list[Member] = []
         leaving: list[Member] = []
         for agent in self._cache.agents_of(owner):
@@ -99,15 +99,15 @@ class PoolReconciler(OwnerReconciler[AgentPool, PoolState]):
         if (children := self._children.get(owner.key)) is None:
             return
         ready = ready_pods(self._cache.pods(owner.key))
-        told = _Told(dict(_places(children)), ready, owner.replicas)
-        former = self._told.get(owner.key, _Told({}))
-        self._told[owner.key] = told
+        now = _Notified(dict(_places(children)), ready, owner.replicas)
+        former = self._notified.get(owner.key, _Notified({}))
+        self._notified[owner.key] = now
         if ready != former.ready:
             self._handover.look()
-        for name in told.places.keys() | former.places.keys():
+        for name in now.places.keys() | former.places.keys():
             key = ObjectKey(AGENT, owner.namespace, name)
-            place, before = told.places.get(name), former.places.get(name)
-            if place != before or (told.ready, told.wanted) != (former.ready, former.wanted):
+            place, before = now.places.get(name), former.places.get(name)
+            if place != before or (now.ready, now.wanted) != (former.ready, former.wanted):
                 self._queue.add(key)
             if (place and place[0]) != (before and before[0]):
                 for caller in self._cache.referrers(key):
@@ -119,11 +119,11 @@ class PoolReconciler(OwnerReconciler[AgentPool, PoolState]):
         super()._forget(key)
         self._handover.forget(key)
         self._children.pop(key, None)
-        self._told.pop(key, None)
+        self._notified.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Notified:
     """The places of a pool's Agents, and the state of its pods."""
 
     places: Mapping[str, tuple[int | None, str, str]]

@@ -202,7 +202,7 @@ class ReadinessPoll:
 
 
 def _missing(answers: Mapping[str, Object]) -> tuple[MissingDependency, ...] | None:
-    """Return all pods' missing dependencies, without duplicates; None if no pod has told."""
+    """Return all pods' missing dependencies, without duplicates; None if no pod has answered."""
     found = {}
     for pod, answer in answers.items():
         if refused := answer.get(REFUSED):

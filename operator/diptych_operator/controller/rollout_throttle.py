@@ -158,5 +158,5 @@ def _waits(lane: _Lane, changed: Mapping[str, str], limit: int) -> Problem:
 
 
 def _named(things: Mapping[str, str], *, start: bool = False) -> str:
-    text = " and ".join(sorted(things)) or "what it shares with others"
+    text = " and ".join(sorted(things)) or "a shared object"
     return text[0].upper() + text[1:] if start else text

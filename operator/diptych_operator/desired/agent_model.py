@@ -33,7 +33,7 @@ class UnresolvedModel(ManifestError):
 def model_config_map_name(agent: Agent) -> str:
     """Name the ConfigMap with a resolved Agent's model, after the keys and tokens that it needs.
 
-    With others, pods are replaced. Those of before must not read of files that they do not mount.
+    Others need new pods: older ones must not read of files that they do not mount.
     """
     refs = key_refs_in(agent.model)
     return f"{agent.name}-model-{digest({'keys': refs, 'tokens': proxied_apis(agent)})[:6]}"
@@ -137,7 +137,7 @@ def _resolve(
 def _resolved(
     agent: Agent, entry: _Entry, origin: str, observed: ObservedState
 ) -> dict[str, Any] | Unresolved:
-    """Return a model or fallback that names a ModelAPI, with what that has."""
+    """Return a model or fallback, completed by the ModelAPI that it names."""
     name = _name(entry, origin)
     key, there = ObjectKey(MODEL_API, *name), observed.model_apis.get(name)
     api = usable(agent, key, there, observed, "spec.model")

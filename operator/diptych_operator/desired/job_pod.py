@@ -8,7 +8,7 @@ from diptych_operator.desired.deployment import (
     RESTRICTED_CONTAINER,
     RESTRICTED_POD,
     PodDefaults,
-    without_others,
+    on_platform,
 )
 from diptych_operator.resources.kinds import Object
 
@@ -37,4 +37,4 @@ def job_pod(
     }
     whole = {"restartPolicy": "Never", **RESTRICTED_POD, **(spec or {}), "containers": [own]}
     template = {"metadata": {"labels": dict(labels)}, "spec": whole}
-    return without_others(template, pods)  # a proxy beside it would never end
+    return on_platform(template, pods)  # a sidecar would never end

@@ -1,10 +1,10 @@
 """The objects that a hosted MCPServer needs. Pure.
 
 A server is reached by the Agents that use it and by the operator, and may reach everything but
-link-local addresses: what a tool asks is not known here.
+link-local addresses: the destinations of tools are not known here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from diptych_operator.desired.child import (
@@ -19,10 +19,11 @@ from diptych_operator.desired.deployment import (
     RESTRICTED_CONTAINER,
     RESTRICTED_POD,
     PodDefaults,
+    on_platform,
     overridden,
     probe,
+    proxy_variables,
     rolling_deployment,
-    without_others,
 )
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.metadata import with_metadata
@@ -84,7 +85,8 @@ def _deployment_spec(server: McpServer, defaults: PodDefaults) -> dict[str, Any]
     metadata: dict[str, Any] = {"labels": server.child_labels}
     if "python" in server.source:
         metadata["annotations"] = {_SOURCE_DIGEST: digest({"python": server.source["python"]})}
-    template = without_others({"metadata": metadata, "spec": _pod_spec(server, defaults)}, defaults)
+    template = {"metadata": metadata, "spec": _pod_spec(server, defaults)}
+    template = on_platform(template, defaults, is_our_image=server.runs_our_image)
     own = server.runtime.get("podTemplate") or {}
     template = overridden(template, server, own, defaults, "spec.runtime.podTemplate")
     return rolling_deployment(server, server.replicas, template, defaults.rollout)
@@ -112,11 +114,12 @@ def _container(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
     config, runtime = server.config, server.runtime
     restricted = RESTRICTED_CONTAINER["securityContext"]
     is_read_only = (runtime.get("security") or {}).get("readOnlyRootFilesystem", True)
+    variables = {"env": list(_environment(server, defaults)), "envFrom": config.get("envFrom")}
     return {
         "name": CONTAINER,
         **_program(server, defaults),
         "ports": [{"name": "http", "containerPort": server.port, "protocol": "TCP"}],
-        **{name: config[name] for name in ("env", "envFrom") if config.get(name)},
+        **{name: value for name, value in variables.items() if value},
         "resources": runtime.get("resources")
         or {
             "requests": {"cpu": "10m", "memory": "96Mi"},
@@ -128,6 +131,16 @@ def _container(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
         "securityContext": {**restricted, "readOnlyRootFilesystem": is_read_only},
         "volumeMounts": list(_mounts(server)),
     }
+
+
+def _environment(server: McpServer, defaults: PodDefaults) -> Iterator[Mapping[str, Any]]:
+    """Yield the platform's proxy variables that the server does not set itself, and its own."""
+    own = server.config.get("env") or ()
+    names = {variable["name"] for variable in own}
+    for name, value in proxy_variables(defaults.proxy).items():
+        if name not in names:
+            yield {"name": name, "value": value}
+    yield from own
 
 
 def _program(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
@@ -145,7 +158,7 @@ def _program(server: McpServer, defaults: PodDefaults) -> dict[str, Any]:
     return {
         "image": defaults.image,
         "imagePullPolicy": defaults.pull_policy,
-        # That of the image's tools, which has what an image FROM ours has installed.
+        # The first on PATH, which has the packages of an image FROM ours.
         "command": ["python", "-m", "diptych"],
         "args": ["mcp-server", *where, *program],
     }

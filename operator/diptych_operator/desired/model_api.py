@@ -28,12 +28,12 @@ from diptych_operator.desired.deployment import (
     RESTRICTED_POD,
     PodDefaults,
     key_sources,
+    on_platform,
     probe,
     proxy_variables,
     rolling_deployment,
     serving_container,
     spread,
-    without_others,
 )
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.endpoints import noted
@@ -91,7 +91,7 @@ _LISTENS: Final[Mapping[str, Mapping[str, str]]] = {
 def proxy_config_map_name(api: ModelApi) -> str:
     """Name the ConfigMap of a ModelAPI's proxy, after the keys that it needs.
 
-    With others, pods are replaced. Those of before must not read of files that they do not mount.
+    Other keys need new pods: older ones must not read of files that they do not mount.
     """
     return f"{api.child_name}-proxy-{digest({'keys': api.key_refs})[:6]}"
 
@@ -201,7 +201,7 @@ def _proxy_deployment(api: ModelApi, platform: Platform) -> Object:
         ],
         **spread(api),
     }
-    template = without_others({"metadata": {"labels": api.child_labels}, "spec": pod}, pods)
+    template = on_platform({"metadata": {"labels": api.child_labels}, "spec": pod}, pods)
     return rolling_deployment(api, api.replicas, template, pods.rollout)
 
 
@@ -289,4 +289,5 @@ def _server_template(api: ModelApi, defaults: PodDefaults) -> Object:
         ],
     }
     labels = {**api.child_labels, **api.server_labels}
-    return without_others({"metadata": {"labels": labels}, "spec": pod}, defaults)
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    return on_platform(template, defaults, is_our_image=False)

@@ -1,8 +1,8 @@
 """The objects of an AgentPool: `pool_children(pool, state, platform)`. Pure.
 
 Its pods serve all Agents that chose the pool, and those that leave it, until their Services point
-elsewhere. What a document needs is mounted before the pods get the document; what is mounted stays
-so until the pods roll, so that an Agent that goes restarts nothing.
+elsewhere. Keys and tokens are mounted before the pods get a document that needs them, and stay
+mounted until the pods roll, so that removing an Agent restarts nothing.
 """
 
 import json
@@ -37,6 +37,7 @@ from diptych_operator.desired.deployment import (
     spread,
 )
 from diptych_operator.desired.expose import check_expose, ingress_sources
+from diptych_operator.desired.metadata import with_metadata
 from diptych_operator.desired.network_policy import (
     Rule,
     egress_rules,
@@ -119,7 +120,7 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class PoolChildren:
-    """The desired children, in the order in which they are applied, and what they hold.
+    """The desired children, in the order in which they are applied, and their documents.
 
     `documents` are those to be served, by Agent. `numbers` are the Agents' ports less `FIRST_PORT`.
     `refused` says why the pool does not take an Agent.
@@ -164,8 +165,10 @@ def pool_children(pool: AgentPool, state: PoolState, platform: Platform) -> Pool
         for one in state.config_maps
         if one["metadata"]["name"] not in {*names, access_name(pool)}
     )
-    applied = tuple(map(with_digest, to_apply))
-    return PoolChildren(applied, obsolete, documents, numbers, refused | crowded)
+    applied = (with_metadata(child, pool, platform.metadata) for child in to_apply)
+    return PoolChildren(
+        tuple(map(with_digest, applied)), obsolete, documents, numbers, refused | crowded
+    )
 
 
 def access_name(pool: AgentPool) -> str:
@@ -235,7 +238,7 @@ def _mountable(
     state: PoolState,
     mounted: frozenset[Need],
 ) -> dict[str, Document]:
-    """Return the documents, but the live ones where a pod has not mounted what the newer needs."""
+    """Return the documents; the live one where a pod has not mounted all that the newer needs."""
     is_rolling = is_replacing_pods(state.deployment, state.pods)
     found: dict[str, Document | None] = {}
     for name, document in wanted.items():

@@ -1,7 +1,7 @@
 """The tool servers that an Agent refers to (`tools[].ref`), resolved. Pure.
 
-A reference becomes the server's URL and headers, and what the server's own `tools` says narrows the
-entry. One that cannot be resolved is left out, and the Agent runs without it.
+A reference becomes the server's URL and headers, and the server's own `tools` narrow the entry. One
+that cannot be resolved is left out, and the Agent runs without it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, cast
 import kopf
 from aiohttp import web
 
+from diptych_operator.controller.agents import AgentReconciler
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
@@ -30,7 +31,6 @@ from diptych_operator.controller.pool_handover import PoolHandover
 from diptych_operator.controller.pool_places import PoolPlaces
 from diptych_operator.controller.pool_reconciler import PoolReconciler
 from diptych_operator.controller.readiness_poll import ReadinessPoll, StatusTokens
-from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.controller.workers import Workers
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -164,9 +164,7 @@ class Operator:
         tokens = StatusTokens(client, platform.access.operator)
         handover = PoolHandover(cache, queue, tokens)
         places = PoolPlaces(cache, queue, handover, platform)
-        reconciler = Reconciler(
-            client, cache, queue, claims, issuer, platform, self.metrics, places, _now
-        )
+        agents = AgentReconciler(*given, metrics=self.metrics, pools=places)
         pools = PoolReconciler(*given, handover=handover)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
@@ -179,7 +177,7 @@ class Operator:
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         reconcilers = {
-            AGENT: reconciler.reconcile,
+            AGENT: agents.reconcile,
             MODEL_API: apis.reconcile,
             MCP_SERVER: servers.reconcile,
             AGENT_POOL: pools.reconcile,

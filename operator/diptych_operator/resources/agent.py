@@ -118,6 +118,10 @@ class Agent(Owner):
         return (self.spec.get("access") or {}).get("mode") == "open"
 
     @property
+    def verifies_tokens(self) -> bool:
+        return not self.is_open
+
+    @property
     def container(self) -> Mapping[str, Any]:
         return self.spec.get("container") or {}
 

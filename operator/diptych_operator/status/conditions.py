@@ -317,12 +317,12 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
     since = {one.type: transition_time(former.get(one.type), one, now) for one in shown}
     pods = inputs.pods_of or agent.name
-    told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment), pods)
+    summary = advice(agent.name, shown, since, rollout_deadline(inputs.deployment), pods)
     shown += (access_open(agent),)
     labels = agent.selector_labels.items()
     wanted = wanted_replicas(inputs.deployment) if agent.pool else agent.replicas
     return {
-        "advice": told,
+        "advice": summary,
         "observedGeneration": agent.generation,
         "replicas": count_of(inputs.deployment, "replicas"),
         "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{wanted}",

@@ -1,6 +1,6 @@
 """The conditions of an MCPServer, and its whole status. Pure.
 
-Verified says what the server answered to the operator's handshake. The operator reads no Secret, so
+Verified is the server's answer to the operator's handshake. The operator reads no Secret, so
 a remote server whose headers are in one is not asked: the Agents that use it say how it is.
 """
 

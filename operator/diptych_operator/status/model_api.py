@@ -53,7 +53,7 @@ def _ready(api: ModelApi, inputs: ApiInputs) -> Condition:
         return Condition("Ready", "True", "NotProxied", message)
     if None in inputs.deployments:
         reason = problem.reason if problem else "RollingOut"
-        return Condition("Ready", "False", reason, "Not all its pods are made yet.")
+        return Condition("Ready", "False", reason, "Its pods are not all made yet.")
     if api.is_proxied and not api.replicas:
         message = "The proxy is scaled to no pods, as its manifest says; nobody can ask it."
         return Condition("Ready", "False", "ScaledToZero", message)
@@ -73,12 +73,12 @@ def _rolling(inputs: ApiInputs) -> Condition:
     """Return the problem that keeps the newest pods from serving."""
     if problem := inputs.pods_problem:
         return Condition("Ready", "False", problem.reason, problem.message)
-    message = "A rollout is going on; pods of before serve meanwhile, if there are any."
+    message = "A rollout is going on; older pods, if there are any, keep serving."
     return Condition("Ready", "False", "RollingOut", message)
 
 
 def _answered(answers: Mapping[str, Object]) -> Condition:
-    found = [_told(pod, answer) for pod, answer in sorted(answers.items())]
+    found = [_problem_of(pod, answer) for pod, answer in sorted(answers.items())]
     if not found:
         return Condition("Ready", "Unknown", "NotAsked", "No pod has answered the operator yet.")
     if wrong := next(filter(None, found), None):
@@ -89,7 +89,7 @@ def _answered(answers: Mapping[str, Object]) -> Condition:
     return Condition("Ready", "True", "Ready", message)
 
 
-def _told(pod: str, answer: Object) -> Condition | None:
+def _problem_of(pod: str, answer: Object) -> Condition | None:
     """Return the problem that a pod reports: with its endpoint, its budget or its file."""
     if refused := answer.get("refused"):
         return Condition("Ready", "Unknown", "TokenRefused", f"Pod {pod} {shortened(refused)}.")

@@ -15,7 +15,7 @@ def schedule_status(
 ) -> list[dict[str, str]]:
     """Return name, last time, whether a run was started then, the last run's end, and next time.
 
-    `ends` is what pods have told since the operator started; else the former status holds.
+    `ends` has the pods' answers since the operator started; without one the former status holds.
     """
     by_name = {live["metadata"]["name"]: live for live in cron_jobs}
     former = {each["name"]: each for each in agent.status.get("schedules", ())}
@@ -44,9 +44,9 @@ def _last(cron_job: Object) -> Iterator[tuple[str, str]]:
             yield "lastResult", "Started" if has_started else "Failed"
 
 
-def _end(told: Object | None, former: Mapping[str, str]) -> dict[str, str]:
-    if told:
-        return {"lastRun": told["run_id"], "lastEnd": told["end"]}
+def _end(newest: Object | None, former: Mapping[str, str]) -> dict[str, str]:
+    if newest:
+        return {"lastRun": newest["run_id"], "lastEnd": newest["end"]}
     return {field: former[field] for field in ("lastRun", "lastEnd") if field in former}
 
 

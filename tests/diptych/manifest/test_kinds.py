@@ -47,6 +47,24 @@ def check(tmp_path: Path, *documents: str) -> list[str]:
     return [line.removeprefix(f"{file}: ") for line in check_files([file]).problems]
 
 
+def test_a_reference_that_is_nearly_one_of_the_files_gets_a_note(tmp_path: Path) -> None:
+    check(
+        tmp_path,
+        "kind: ModelAPI\nmetadata: {name: house}\nspec: {endpoint: 'http://m/v1'}",
+        "kind: MCPServer\nmetadata: {name: calc, namespace: tools}\nspec: {source: {remote: {url: 'http://t'}}}",
+        "kind: Agent\nmetadata: {name: desk}\nspec:\n  model: {apiRef: {name: hose}, name: m}\n"
+        "  tools: [{name: a, ref: {name: calc}}, {name: b, ref: {name: elsewhere}}]\n"
+        "  agents: [{name: disk}, {url: 'http://a', as: far}]",
+    )
+    notes = [note.partition(": spec.")[2] for note in check_files([tmp_path / "f.yaml"]).notes]
+    there = "in these files (namespace default); did you mean"
+    assert notes == [
+        f"model.apiRef: there is no ModelAPI hose {there} house?",
+        f"tools[0].ref: there is no MCPServer calc {there} tools/calc?",
+        f"agents[0]: there is no Agent disk {there} desk?",
+    ]
+
+
 def test_every_field_is_taken_and_each_object_is_named() -> None:
     checked = check_files([FULL])
     assert (checked.problems, checked.notes) == ([], [])

@@ -5,10 +5,12 @@ import json
 import pytest
 from support.agents import agent_object, model_api_object
 from support.kubernetes import ErrorResponse
+from support.pools import pool_object
 from support.reconciler_harness import NAME, served
 
 from diptych_operator.resources.kinds import (
     AGENT,
+    AGENT_POOL,
     CONFIG_MAP,
     DEPLOYMENT,
     MODEL_API,
@@ -20,6 +22,7 @@ from diptych_operator.resources.kinds import (
     SERVICE_ACCOUNT,
     ObjectKey,
 )
+from diptych_operator.resources.labels import POOL_APP, selector_labels
 
 API = ("platform", "house")
 KEY = ObjectKey(MODEL_API, *API)
@@ -91,6 +94,19 @@ async def test_an_agent_and_its_model_api_find_each_other_in_any_order(harness):
     assert model(harness)["endpoint"] == "http://house-model.platform.svc:8000/v1"
     assert allowed(harness) == ["*/*"]
     assert harness.api.get(MODEL_API, API)["status"]["agents"] == 1
+
+
+async def test_the_agents_of_a_pool_are_let_in_as_one_peer(harness):
+    put(harness)
+    harness.api.put(AGENT_POOL, pool_object())
+    for name in ("a", "b"):
+        one = agent_object(name, "team", model=REF, hosting={"pool": "shared"})
+        harness.api.put(AGENT, one)
+    await harness.until_done()
+    *_, users = harness.api.get(NETWORK_POLICY, CHILD)["spec"]["ingress"]
+    assert [one["podSelector"]["matchLabels"] for one in users["from"]] == [
+        selector_labels("shared", POOL_APP)
+    ]
 
 
 async def test_an_endpoint_is_moved_without_a_new_pod(harness):

@@ -9,7 +9,7 @@ from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import KEY, NAME, served
 
-from diptych_operator.controller import reconciler
+from diptych_operator.controller import agents
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.kubernetes.errors import ApiError
@@ -427,7 +427,7 @@ async def test_refused_pods_are_tried_again_every_half_minute_until_they_are_not
     before = harness.api.get(DEPLOYMENT, NAME)
     assert 29 < await harness.reconcile() <= 30
     assert harness.api.get(DEPLOYMENT, NAME) == before
-    monkeypatch.setattr(reconciler, "NUDGE_SECONDS", 0)
+    monkeypatch.setattr(agents, "NUDGE_SECONDS", 0)
     await harness.reconcile()
     nudged = copy.deepcopy(harness.api.get(DEPLOYMENT, NAME))
     assert nudged["metadata"]["annotations"].pop("diptych.dev/pods-retried")

@@ -10,6 +10,7 @@ import pytest
 from support.agents import PLATFORM, mcp_server
 from support.golden import assert_golden
 
+from diptych_operator.desired.deployment import ProxySettings
 from diptych_operator.desired.locked_fields import locked_field
 from diptych_operator.desired.mcp_server import server_children
 from diptych_operator.desired.network_policy import pods_of
@@ -67,6 +68,37 @@ def test_a_command_is_bridged_and_a_remote_server_has_no_objects():
     assert container["args"][-2:] == ["--", "mcp-server-time"]
     remote = mcp_server(source={"remote": {"url": "https://tools.example.com/mcp"}})
     assert server_children(remote, (), PLATFORM) == ()
+
+
+def test_the_platforms_proxy_variables_and_mounts_reach_our_image_below_the_servers_own():
+    ca = {"name": "ca", "mountPath": "/etc/ca"}
+    agent = {
+        "name": "agent",
+        "env": [{"name": "SSL_CERT_FILE", "value": "/etc/ca"}, {"name": "REGION", "value": "us"}],
+        "volumeMounts": [ca],
+        "resources": {"limits": {"memory": "4Gi"}},
+    }
+    template = {"spec": {"containers": [agent, {"name": "mesh"}], "volumes": [{"name": "ca"}]}}
+    proxy = ProxySettings("http://proxy:3128")
+    pods = replace(PLATFORM.pods, template=template, proxy=proxy)
+    own = {"env": [{"name": "REGION", "value": "eu"}, {"name": "HTTP_PROXY", "value": ""}]}
+    found = {}
+    for source in ({"python": "def f(): ..."}, {"containerImage": {"ref": "search:2"}}):
+        server = mcp_server(source=source, config=own)
+        deployment = of_kind(DEPLOYMENT, server, (), replace(PLATFORM, pods=pods))
+        [found[next(iter(source))]] = deployment["spec"]["template"]["spec"]["containers"]
+    ours, image = found["python"], found["containerImage"]
+    variables = {one["name"]: one["value"] for one in ours["env"]}
+    assert variables.items() >= {
+        ("SSL_CERT_FILE", "/etc/ca"),
+        ("REGION", "eu"),
+        ("HTTP_PROXY", ""),
+        ("HTTPS_PROXY", "http://proxy:3128"),
+    }
+    assert ca in ours["volumeMounts"]
+    assert ours["resources"]["limits"] == {"memory": "512Mi"}
+    assert "SSL_CERT_FILE" not in {one["name"] for one in image["env"]}
+    assert "HTTPS_PROXY" in {one["name"] for one in image["env"]}
 
 
 def test_a_server_that_nobody_uses_is_reached_by_the_operator_alone():

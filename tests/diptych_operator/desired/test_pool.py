@@ -13,6 +13,7 @@ from diptych_operator.desired import pool as pool_module
 from diptych_operator.desired.access import AccessSettings, TokenIssuer
 from diptych_operator.desired.deployment import PodDefaults, ProxySettings
 from diptych_operator.desired.locked_fields import locked_field
+from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
 from diptych_operator.desired.pool import Member, PoolState, pool_children
 from diptych_operator.desired.pool_documents import hosted
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, NETWORK_POLICY
@@ -57,6 +58,13 @@ def template(found):
 def policy(found):
     [one] = [one for one in found.to_apply if one["kind"] == NETWORK_POLICY.name]
     return one["spec"]
+
+
+def test_the_platforms_annotations_are_on_its_service_account():
+    role = ObjectMetadata(annotations={"iam.example.com/role": "agents"})
+    platform = replace(SETTINGS, metadata=MetadataSettings(service_accounts=role))
+    account = children(state(), platform=platform).to_apply[0]
+    assert account["metadata"]["annotations"].items() >= role.annotations.items()
 
 
 def test_the_children_are_those_of_the_golden_file():

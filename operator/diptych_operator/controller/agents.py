@@ -1,22 +1,12 @@
-"""Reconciles Agents.
-
-A reconcile observes, decides, applies, deletes surplus children and writes the status.
-
-Level-based: whatever has changed, the whole Agent is reconciled, and a child that has not drifted
-costs no request. So the outcome depends on the current state alone, not on which event came, and
-a crash between two writes does no harm.
-"""
+"""Reconciles Agents."""
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from diptych_operator.controller.apply import Answers, Applier
-from diptych_operator.controller.attempts import Attempts
-from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.claims import NamespaceClaims
-from diptych_operator.controller.cluster_issuer import ClusterIssuer
+from diptych_operator.controller.attempts import Outcome
 from diptych_operator.controller.foreign_servers import ForeignServers
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import (
@@ -26,11 +16,10 @@ from diptych_operator.controller.obstacles import (
     issuer_unknown,
     moves_to_pool,
 )
+from diptych_operator.controller.owner_reconciler import OwnerReconciler
 from diptych_operator.controller.pool_places import PoolPlaces
 from diptych_operator.controller.purge_jobs import PurgeJobs
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
-from diptych_operator.controller.status_writer import StatusWriter
-from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import (
     ACCESS_KEY,
     access_config_map_name,
@@ -40,7 +29,6 @@ from diptych_operator.desired.access import (
 from diptych_operator.desired.agent_model import UnresolvedModel, with_model
 from diptych_operator.desired.children import (
     Children,
-    Platform,
     closed_network_policy,
     desired_children,
 )
@@ -48,10 +36,8 @@ from diptych_operator.desired.pool_documents import hosted
 from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.rollout import mounted_config_maps
 from diptych_operator.desired.tool_servers import with_tool_servers
-from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.resources.agent import Agent, ExposeError
 from diptych_operator.resources.kinds import (
-    AGENT,
     CONFIG_MAP,
     DEPLOYMENT,
     JOB,
@@ -69,66 +55,48 @@ from diptych_operator.status.pods import NUDGE_SECONDS, refusal
 from diptych_operator.status.unresolved import pool_problems, unresolved_references
 
 
-class Reconciler:
+@dataclass(frozen=True, slots=True)
+class _State:
+    """An Agent with its references resolved, and the part of the cluster that concerns it.
+
+    `digest` is that of its newest document in its pool, `foreign_due` the seconds until tool
+    servers of other groups are read again.
+    """
+
+    agent: Agent
+    observed: ObservedState
+    digest: str
+    foreign_due: float | None
+
+
+class AgentReconciler(OwnerReconciler[Agent, _State]):
     """Makes the cluster match the Agents."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it works with
-        self,
-        client: KubernetesClient,
-        cache: ObjectCache,
-        queue: WorkQueue,
-        claims: NamespaceClaims,
-        issuer: ClusterIssuer,
-        platform: Platform,
-        metrics: Metrics,
-        pools: PoolPlaces,
-        now: Callable[[], str],
-    ) -> None:
-        """`now` returns the time as the API writes it, in whole seconds."""
-        self._client = client
-        self._cache = cache
-        self._queue = queue
-        self._claims = claims
-        self._issuer = issuer
-        self._platform = platform
+    owner_type = Agent
+
+    def __init__(self, *given: Any, metrics: Metrics, pools: PoolPlaces) -> None:  # noqa: ANN401 - as the others
+        super().__init__(*given)
         self._pools = pools
-        answers = Answers(cache, queue)
-        self._status_writer = StatusWriter(client, cache, answers, now)
-        self._throttle = RolloutThrottle(cache, queue, platform.pods.rollout, metrics)
-        self._applier = Applier(client, cache, answers, platform.pods.locked)
-        self._foreign_servers = ForeignServers(client, cache)
-        self._purge_jobs = PurgeJobs(client, cache, answers)
-        self._attempts = Attempts()
+        rollout = self._platform.pods.rollout
+        self._throttle = RolloutThrottle(self._cache, self._queue, rollout, metrics)
+        self._foreign_servers = ForeignServers(self._client, self._cache)
+        self._purge_jobs = PurgeJobs(self._client, self._cache, self._answers)
         self._nudged: dict[NamespacedName, float] = {}
         self._reached: dict[ObjectKey, tuple[list[dict[str, str]], set[ObjectKey]]] = {}
         """The labels of each Agent's pods and the servers that they ask, at its last reconcile."""
 
     async def reconcile(self, name: NamespacedName) -> float | None:
-        """Reconcile an Agent; return the seconds after which to reconcile it again, or None.
-
-        Raises `ApiError` if the API failed and a retry may help.
-        """
-        agent = self._cache.agent(name)
-        if agent is None or agent.is_terminating:  # the garbage collector deletes its children
-            self._forget(name)
-            agent = None
+        """Reconcile an Agent, as the others are; first purge sessions of deleted ones."""
         orphaned = self._purge_jobs.orphaned(name)
-        if agent is None and not orphaned:
-            return None
-        if not await self._claims.claim(name[0]):
-            return None  # another operator serves it; if that one goes, `claims` queues the Agent
-        await self._purge_jobs.start(name, orphaned)
-        return await self._reconcile(agent) if agent else None
+        if orphaned and await self._claims.claim(name[0]):
+            await self._purge_jobs.start(name, orphaned)
+        return await super().reconcile(name)
 
-    async def _reconcile(self, agent: Agent) -> float | None:
-        """Reconcile an Agent that is there, in a namespace that this operator serves."""
-        if self._issuer.current is None and not agent.is_open:
-            await self._issuer.refresh()
-        foreign = await self._foreign_servers.refresh(agent)
-        if agent.pool:
-            agent = hosted(agent, self._cache.pool((agent.namespace, agent.pool)))
+    async def _observe(self, owner: Agent) -> _State:
+        foreign_due = await self._foreign_servers.refresh(owner)
+        pool = self._cache.pool((owner.namespace, owner.pool)) if owner.pool else None
+        agent = hosted(owner, pool)
         observed = replace(self._cache.observe_and_track(agent), issuer=self._issuer.current)
-        unresolved = partial(unresolved_references, agent)
         agent = with_model(with_tool_servers(agent, observed), observed)
         digest = ""
         if observed.hosting:
@@ -136,12 +104,17 @@ class Reconciler:
             observed = replace(observed, hosting=hosting)
         self._queue_outdated_peers(agent)
         self._queue_servers(agent)
-        outcome = await self._attempts.outcome(agent, self._make_children(agent, observed))
-        missing = self._cache.missing_dependencies
+        return _State(agent, observed, digest, foreign_due)
+
+    def _status(
+        self, owner: Agent, state: _State, outcome: Outcome
+    ) -> Callable[[str], Mapping[str, Any]]:
+        agent, observed, missing = state.agent, state.observed, self._cache.missing_dependencies
+        written = hosted(owner, observed.hosting.pool if observed.hosting else None)
         inputs = StatusInputs(
             rejection=outcome.rejection,
             blocker=outcome.blocker,
-            unresolved=unresolved(observed, self._platform.network.domain),
+            unresolved=unresolved_references(written, observed, self._platform.network.domain),
             deployment=self._cache.deployment(agent),
             pods=self._cache.pods(agent.key),
             missing_dependencies=missing.get(agent.key),
@@ -153,12 +126,12 @@ class Reconciler:
             scheduled_ends=self._cache.scheduled_ends.get(agent.key, {}),
         )
         if observed.hosting and (inputs.deployment is None or observed.hosting.is_served):
-            inputs = self._pools.status_inputs(agent, observed, digest, inputs)
-        again = await self._status_writer.write(agent, partial(agent_status, agent, inputs))
-        if outcome.failure:
-            raise outcome.failure
-        nudge = await self._nudge(agent)
-        return min(filter(None, (again, nudge, foreign, outcome.retry_after)), default=None)
+            inputs = self._pools.status_inputs(agent, observed, state.digest, inputs)
+        return partial(agent_status, agent, inputs)
+
+    async def _retry(self, owner: Agent, state: _State) -> float | None:
+        due = state.foreign_due, await self._nudge(owner)
+        return min(filter(None, due), default=None)
 
     async def _nudge(self, agent: Agent) -> float | None:
         """Trigger another try for refused pods; return the seconds until the next.
@@ -179,7 +152,8 @@ class Reconciler:
         self._cache.put(DEPLOYMENT, await self._client.annotate(deployment, RETRIED, at))
         return NUDGE_SECONDS
 
-    async def _make_children(self, agent: Agent, observed: ObservedState) -> None:
+    async def _make_children(self, owner: Agent, state: _State) -> None:  # noqa: ARG002
+        agent, observed = state.agent, state.observed
         with as_rejection():
             try:
                 children = desired_children(agent, observed, self._platform)
@@ -253,13 +227,8 @@ class Reconciler:
             for key in servers:
                 self._queue.add(key)
 
-    def _forget(self, name: NamespacedName) -> None:
-        key = ObjectKey(AGENT, *name)
-        for referred in self._cache.forget(key):
-            self._queue.add(referred)
-        self._applier.forget(key)
-        self._status_writer.forget(key)
-        self._throttle.forget(name)
-        self._attempts.forget(key)
+    def _forget(self, key: ObjectKey) -> None:
+        super()._forget(key)
+        self._throttle.forget(key.namespaced_name)
         self._reached.pop(key, None)
-        self._nudged.pop(name, None)
+        self._nudged.pop(key.namespaced_name, None)
