@@ -12,7 +12,7 @@ import pytest
 from harness.clusters import Cluster
 from harness.kubectl import AGENT_PODS, eventually
 from harness.objects import agent, namespace
-from harness.release import CRD, Release
+from harness.release import CRD, PART, Release
 from harness.space import Space
 from harness.telling import say
 from harness.versions import other_chart, other_image
@@ -174,7 +174,7 @@ def test_uninstall_leaves_agents_serving_and_then_nothing(diptych: Release, spac
     eventually(lambda: not diptych.kubectl.list("pods", diptych.operator), seconds=60)
     assert space.probe.ask("hello").content == "Hello!"  # its pods need no operator
     space.kubectl.delete("agents.diptych.dev", "hello")
-    diptych.kubectl.delete("crd", CRD)
+    diptych.kubectl.delete("crd", "-l", PART)
 
     kinds = (
         "deployments,services,configmaps,serviceaccounts,networkpolicies,roles,rolebindings,"
@@ -182,10 +182,8 @@ def test_uninstall_leaves_agents_serving_and_then_nothing(diptych: Release, spac
     )
 
     def left() -> list[str]:
-        found = diptych.kubectl.list(kinds, "app.kubernetes.io/part-of=diptych", everywhere=True)
-        clusterwide = diptych.kubectl.list(
-            "clusterroles,clusterrolebindings,crds", "app.kubernetes.io/part-of=diptych"
-        )
+        found = diptych.kubectl.list(kinds, PART, everywhere=True)
+        clusterwide = diptych.kubectl.list("clusterroles,clusterrolebindings,crds", PART)
         return [f"{o['kind']}/{o['metadata']['name']}" for o in (*found, *clusterwide)]
 
     eventually(
