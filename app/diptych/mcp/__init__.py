@@ -20,6 +20,7 @@ from diptych.ports import Progress
 
 if TYPE_CHECKING:
     from diptych.mcp.supervisor import ServerSupervisor
+    from diptych.mcp.tokens import TokenBook
 
 __all__ = ["ConnectionSettings", "McpTools"]
 
@@ -45,13 +46,18 @@ class ConnectionSettings:
 class McpTools:
     """All tool servers of an agent. Use between `start` and `aclose`, or in an `async with`.
 
-    Raises `ConfigError` if two servers have the same name, or a function cannot be a tool.
+    `tokens` keeps the OAuth tokens of servers with `auth`. Raises `ConfigError` if two servers have
+    the same name, or a function cannot be a tool.
     """
 
     def __init__(
-        self, servers: Sequence[ToolServerConfig], *, settings: ConnectionSettings | None = None
+        self,
+        servers: Sequence[ToolServerConfig],
+        *,
+        settings: ConnectionSettings | None = None,
+        tokens: "TokenBook | None" = None,
     ) -> None:
-        self._supervisors = _supervisors(servers, settings or ConnectionSettings())
+        self._supervisors = _supervisors(servers, settings or ConnectionSettings(), tokens)
         if len(self._supervisors) < len(servers):
             raise ConfigError("tool servers: two have the same name")
 
@@ -120,10 +126,10 @@ class McpTools:
 
 
 def _supervisors(
-    servers: Sequence[ToolServerConfig], settings: ConnectionSettings
+    servers: Sequence[ToolServerConfig], settings: ConnectionSettings, tokens: "TokenBook | None"
 ) -> dict[str, "ServerSupervisor"]:
     if not servers:
         return {}
     from diptych.mcp.supervisor import ServerSupervisor  # noqa: PLC0415 - it loads the MCP SDK
 
-    return {server.name: ServerSupervisor(server, settings) for server in servers}
+    return {server.name: ServerSupervisor(server, settings, tokens) for server in servers}

@@ -27,8 +27,10 @@ from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import ConnectionSettings
 from diptych.mcp.connection import CallNotSent, Connection
 from diptych.mcp.functions import function_server
+from diptych.mcp.oauth import OAuthClient
 from diptych.mcp.output import NoAnswer, call_output
 from diptych.mcp.stdio import stdio_transport
+from diptych.mcp.tokens import ServerTokens, TokenBook
 from diptych.mcp.tool_listing import ToolListing
 from diptych.mcp.tool_rules import (
     CHANGED,
@@ -61,7 +63,12 @@ class ServerSupervisor:
     is set when the first attempt to connect has ended.
     """
 
-    def __init__(self, server: ToolServerConfig, settings: ConnectionSettings) -> None:
+    def __init__(
+        self,
+        server: ToolServerConfig,
+        settings: ConnectionSettings,
+        tokens: TokenBook | None = None,
+    ) -> None:
         self.server = server
         self.tools: tuple[Tool, ...] = ()
         self.left_out: tuple[Unavailable, ...] = ()
@@ -71,6 +78,8 @@ class ServerSupervisor:
         self._settings = settings
         self._functions = function_server(server) if server.functions else None
         self._http: httpx2.AsyncClient | None = None
+        self._oauth = OAuthClient(server) if server.auth else None
+        self._tokens = tokens
         self._connection: Connection | None = None
         self._last_reason: str | None = NOT_CONNECTED_YET
         self._reconnect = asyncio.Event()
@@ -173,6 +182,8 @@ class ServerSupervisor:
         self._next_attempt.set()
         if self._http is not None:
             await self._http.aclose()
+        if self._oauth is not None:
+            await self._oauth.aclose()
 
     async def _open_connection(self) -> Connection:
         """Return the open connection, or wait for the next attempt. Raises `ToolError`."""
@@ -290,7 +301,10 @@ class ServerSupervisor:
                 self.server.command, self._environment(), on_exit=connection.drain
             )
         if self._http is None:
-            self._http = http_client(self.server.url, self.server.headers)
+            authorize = None
+            if self._oauth and self._tokens:
+                authorize = ServerTokens(self._oauth, self._tokens).authorize
+            self._http = http_client(self.server.url, self.server.headers, authorize)
         return streamable_http_client(
             self.server.url, http_client=self._http, max_sse_event_size=MAX_ANSWER_BYTES
         )
