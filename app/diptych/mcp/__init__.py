@@ -7,7 +7,7 @@ others.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -16,7 +16,7 @@ from diptych.core.errors import ConfigError, ToolError
 from diptych.core.messages import CallOutput, JSONObject
 from diptych.manifest.settings import ToolServerConfig
 from diptych.net.redaction import SECRETS, redacted_output
-from diptych.ports import Progress
+from diptych.ports import CallContext
 
 if TYPE_CHECKING:
     from diptych.mcp.supervisor import ServerSupervisor
@@ -108,7 +108,7 @@ class McpTools:
         for supervisor in self._supervisors.values():
             supervisor.reconnect_now()
 
-    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
+    async def call(self, tool: Tool, arguments: JSONObject, context: CallContext) -> CallOutput:
         """Call a tool once, within its time limit. Cancelling this cancels the call at its server.
 
         A call that was definitely not sent is retried on a new connection; a call that may have
@@ -120,9 +120,10 @@ class McpTools:
             raise ToolError("unavailable", f"tool server {tool.server} no longer exists")
 
         def report(text: str) -> None:
-            progress(SECRETS.redact(text))
+            context.progress(SECRETS.redact(text))
 
-        return await redacted_output(supervisor.call(tool, arguments, report))
+        own = replace(context, progress=report)
+        return await redacted_output(supervisor.call(tool, arguments, own))
 
 
 def _supervisors(

@@ -48,7 +48,7 @@ from diptych.mcp.transport import http_client
 from diptych.net.backoff import Backoff
 from diptych.net.received import MAX_ANSWER_BYTES
 from diptych.net.redaction import SECRETS
-from diptych.ports import Progress
+from diptych.ports import CallContext
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class ServerSupervisor:
         names = offered if self.has_listed else named_by(self.server)
         return (), (Unavailable("server", self.server.name, reason, names),)
 
-    async def call(self, tool: Tool, arguments: JSONObject, report: Progress) -> CallOutput:
+    async def call(self, tool: Tool, arguments: JSONObject, context: CallContext) -> CallOutput:
         """Call a tool as `McpTools.call` does."""
         if not allows(self.server, tool.name):
             raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
@@ -127,7 +127,7 @@ class ServerSupervisor:
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             done = f"{progress:g}"
-            report(message or (done if total is None else f"{done} of {total:g}"))
+            context.progress(message or (done if total is None else f"{done} of {total:g}"))
 
         try:
             result = await self.result(tool.name, arguments, on_progress)
