@@ -444,6 +444,15 @@ async def test_a_broken_answer_to_a_call_is_an_error_of_that_call(
     assert app.calls == (3 if kind == "unknown" else 1)
 
 
+async def test_a_result_without_a_type_is_complete() -> None:
+    body = b'{"jsonrpc":"2.0","id":null,"result":{"content":[{"type":"text","text":"2"}]}}'
+    app = Answering(200, body, JSON)
+    app.breaks = lambda method: method == b"tools/call"
+    async with serving(app) as url, connected(ToolServerConfig("a", url=url)) as tools:
+        add = await tool_of(tools, "a__add")
+        assert (await tools.call(add, {"a": 1, "b": 1}, unheard)).text.startswith("2")
+
+
 @asynccontextmanager
 async def silence() -> AsyncIterator[str]:
     """Accept connections and say nothing."""
