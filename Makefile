@@ -1,4 +1,4 @@
-.PHONY: setup run test check format bench models kind e2e rotate-keys restore-elsewhere soak sbom audit docs release-dry-run
+.PHONY: setup run test check format bench models conformance kind e2e rotate-keys restore-elsewhere soak sbom audit docs release-dry-run
 # Everything here needs Python 3.11 or newer and make, and sets up the rest in .venv by itself.
 BIN := .venv/bin
 
@@ -18,4 +18,5 @@ docs: setup ; @sh tools/docs $(BIN)
 release-dry-run: setup ; @sh tools/release $(BIN)
 bench: setup ; @$(BIN)/python -m bench
 models: setup ; @sh tools/models $(BIN)
+conformance: setup ; @sh tools/conformance $(BIN)
 soak: setup ; @sh tools/redis && DIPTYCH_SOAK=1 $(BIN)/pytest --no-cov -s -o faulthandler_timeout=0 tests/chaos -k soak

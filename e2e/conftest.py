@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     telling.begin()
     config.addinivalue_line("markers", "alone(leaves_release=False): nothing runs beside")
     config.addinivalue_line("markers", "long: waits for long, and so begins early")
+    config.addinivalue_line("markers", "nightly: slow and rare; CI leaves it out")
     folder = getattr(config, "workerinput", {}).get("run")
     config.stash[RUN] = Run(folder and Path(folder))
     if not folder:  # a run that is told to end cleans up as one that is interrupted
@@ -44,6 +45,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         clusters.end(run)
     finally:
         shutil.rmtree(run.folder)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.outcome == "rerun":  # whose reason pytest tells nobody
+        telling.say(f"{report.nodeid} is run again:\n{report.longreprtext[-3000:]}")
 
 
 CASE_SECONDS = 1_800  # with the making of the cluster, and the wait for cases that run alone

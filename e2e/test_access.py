@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from harness.commands import CommandFailed
 from harness.kubectl import Kubectl, eventually
 from harness.objects import agent, delegations, probe
@@ -136,61 +135,57 @@ def _is_kept_out_without_policies(space: Space, stranger: Probe, host: str) -> N
     assert (proved.status, "'ask'" in proved.text) == (403, True)
 
 
-def test_an_open_agent_asks_nobody_and_says_so(space: Space):
+def test_an_open_agent_says_so_and_one_that_is_not_tells_a_stranger_nothing(space: Space):
+    tools = [{"name": "gone", "url": "http://gone:8000/mcp"}]
+    closed = agent("hello", HELLO, tools=tools)
+    space.serve(closed)
+    told = space.probe.request("http://hello:8000/ready", headers={"authorization": ""})
+    assert (told.status, set(told.json)) == (200, {"status", "agent"})
+    # The operator is told.
+    space.kubectl.wait_for_condition("hello", "Degraded", "True", reason="ServiceNotFound")
+
     space.serve(agent("hello", HELLO, access={"mode": "open"}))
-    assert ask(space.probe, "hello", "").content == "Hello!"
-    told = space.kubectl.wait_for_condition("hello", "AccessOpen", "True", reason="AccessOpen")
-    assert "Everybody who reaches a pod may do everything" in told["message"]
-    hello = agent("hello", HELLO)
-    space.serve(hello)
+    eventually(
+        lambda: ask(space.probe, "hello", "").status == 200, seconds=60, what="it asks nobody"
+    )
+    condition = space.kubectl.wait_for_condition("hello", "AccessOpen", "True", reason="AccessOpen")
+    assert "Everybody who reaches a pod may do everything" in condition["message"]
+    space.serve(closed)
     space.kubectl.wait_for_condition("hello", "AccessOpen", "False")
     eventually(
         lambda: ask(space.probe, "hello", "").status == 401, seconds=60, what="it is closed again"
     )
 
 
-def test_ready_tells_a_stranger_nothing_and_the_operator_what_is_missing(space: Space):
-    tools = [{"name": "gone", "url": "http://gone:8000/mcp"}]
-    space.serve(agent("hello", HELLO, tools=tools))
-    url = "http://hello:8000/ready"
-    told = space.probe.request(url, headers={"authorization": ""})
-    assert (told.status, set(told.json)) == (200, {"status", "agent"})
-    space.kubectl.wait_for_condition("hello", "Degraded", "True", reason="ServiceNotFound")
+ROLES = [("edit", True, True), ("view", True, False), (None, False, False)]
+"""Kubernetes' own roles: whether one may see Agents, and ask them."""
 
 
-@pytest.mark.parametrize(
-    ("role", "may_see", "may_ask"),
-    [
-        pytest.param("edit", True, True, id="an editor"),
-        pytest.param("view", True, False, id="a viewer"),
-        pytest.param(None, False, False, id="a stranger"),
-    ],
-)
-def test_who_may_ask_by_kubernetes_rights_is_who_diptych_serves(
-    space: Space, tmp_path: Path, role: str | None, may_see: bool, may_ask: bool
+def test_people_ask_by_their_rights_and_programs_by_a_token_that_their_pod_mounts(
+    space: Space, tmp_path: Path
 ):
     space.serve(agent("hello", HELLO))
-    person = _person(space, tmp_path, role)
-    assert _can_i(person, "get", "agents.diptych.dev") is may_see
-    assert _can_i(person, "create", "serviceaccounts", "--subresource=token") is may_ask
-    command = [str(BIN / "diptych"), "chat", "hello", "--namespace", space.name]
-    asked = subprocess.run(
-        command,
-        env={**os.environ, **person.env, "HOME": str(tmp_path)},
-        input="Hello?\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ("Hello!" in asked.stdout) is may_ask, asked
-    assert (asked.returncode == 0) is may_ask, asked
-    if not may_ask:
-        assert "forbidden" in asked.stderr.lower()
+    for role, may_see, may_ask in (
+        ("edit", True, True),
+        ("view", True, False),
+        (None, False, False),
+    ):
+        person = _person(space, tmp_path, role)
+        assert _can_i(person, "get", "agents.diptych.dev") is may_see
+        assert _can_i(person, "create", "serviceaccounts", "--subresource=token") is may_ask
+        asked = subprocess.run(
+            [str(BIN / "diptych"), "chat", "hello", "--namespace", space.name],
+            env={**os.environ, **person.env, "HOME": str(tmp_path)},
+            input="Hello?\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ("Hello!" in asked.stdout) is may_ask, asked
+        assert (asked.returncode == 0) is may_ask, asked
+        assert may_ask or "forbidden" in asked.stderr.lower()
 
-
-def test_a_program_asks_with_a_token_that_its_pod_mounts(space: Space):
-    space.serve(agent("hello", HELLO))
     source = {"audience": f"diptych.dev/{space.name}/hello", "path": "hello"}
     program = probe(space.image, "program")
     program["spec"]["volumes"] = [
@@ -206,16 +201,17 @@ def test_a_program_asks_with_a_token_that_its_pod_mounts(space: Space):
 
 def _person(space: Space, folder: Path, role: str | None) -> Kubectl:
     """Give kubectl as a person who has one of Kubernetes' own roles in a namespace, or none."""
-    space.kubectl("create", "serviceaccount", "person")
+    name = f"person-{role or 'without'}"
+    space.kubectl("create", "serviceaccount", name)
     if role:
-        account = f"--serviceaccount={space.name}:person"
-        space.kubectl("create", "rolebinding", "person", f"--clusterrole={role}", account)
-    token = space.kubectl("create", "token", "person").strip()
+        account = f"--serviceaccount={space.name}:{name}"
+        space.kubectl("create", "rolebinding", name, f"--clusterrole={role}", account)
+    token = space.kubectl("create", "token", name).strip()
     config: dict[str, Any] = json.loads(
         space.kubectl("config", "view", "--minify", "--flatten", "-o", "json")
     )
     config["users"][0]["user"] = {"token": token}
-    file = folder / "kubeconfig"
+    file = folder / name
     file.write_text(json.dumps(config))
     return Kubectl({**space.kubectl.env, "KUBECONFIG": str(file)}, space.name)
 

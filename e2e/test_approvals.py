@@ -112,6 +112,7 @@ def test_a_call_three_levels_down_is_decided_at_the_top_by_the_command_line(tree
     (waiting,) = run["approvals"]
     assert (waiting["call_id"], waiting["agent"]) == (CALL, "middle")
     assert waiting["call"] == {"tool": "echo", "arguments": {"text": "5 coins"}}
+    _who_began_a_run_does_not_decide(tree)
 
     listed = diptych(tree, "approvals", "top", "--as-service-account", "lead")
     assert CALL in listed.stdout, listed
@@ -157,13 +158,13 @@ def _the_tree_is_read_over_all_three(space: Space, run_id: str) -> None:
     assert "30 in, 6 out (with children 90 in, 18 out)" in shown.stdout
 
 
-def test_who_began_a_run_does_not_decide_on_its_calls_far_down(tree: Space):
-    run_id = start(tree, "top", "lead")
-    wait_until(tree, "top", run_id, "input-required", "lead")
+def _who_began_a_run_does_not_decide(space: Space) -> None:
+    run_id = start(space, "top", "lead")
+    wait_until(space, "top", run_id, "input-required", "lead")
     path = f"/v1/runs/{run_id}/approvals/{CALL}"
-    own = post(tree, "top", path, {"decision": "approve"}, "lead")
+    own = post(space, "top", path, {"decision": "approve"}, "lead")
     assert own.status == 403, own
-    assert run_of(tree, "top", run_id, "lead")["status"] == "input-required"
+    assert run_of(space, "top", run_id, "lead")["status"] == "input-required"
 
 
 @pytest.mark.long

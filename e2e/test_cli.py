@@ -13,15 +13,13 @@ BIN = Path(sys.executable).parent
 HELLO = ["{}", "Hello!"]
 
 
-def test_an_agent_is_asked_and_followed_by_its_name(space: Space):
+def test_an_agent_is_asked_and_followed_by_its_name_and_by_the_plugin_of_kubectl(space: Space):
     space.serve(agent("hello", HELLO))
     assert _diptych(space, "run", "hello", "Who is there?").strip() == "Hello!"
     assert "Hello!" in _diptych(space, "chat", "hello", stdin="Who is there?\n")
     assert "agent_response" in _diptych(space, "events", "hello")
 
-
-def test_the_kubectl_plugin_is_the_same(space: Space):
-    space.serve(agent("hello", HELLO))
+    # The plugin is the same.
     env = {**space.kubectl.env, "PATH": f"{BIN}:{space.kubectl.env['PATH']}"}
     asked = ("kubectl", "diptych", "run", f"{space.name}/hello", "Who is there?")
     assert output(*asked, env=env).strip() == "Hello!"

@@ -23,7 +23,7 @@ def shared(space: Space, cluster: Cluster, run: Run) -> Space:
 
 
 @pytest.mark.long
-def test_a_stream_survives_the_death_of_its_pod(shared: Space):
+def test_streams_survive_the_death_of_a_pod_and_are_not_cut_while_pods_restart(shared: Space):
     shared.serve(agent("durable", SLOW, replicas=2, sessions=REDIS))
     ready_pods(shared, 2)
     run = shared.probe.request("http://durable:8000/v1/runs", {"input": "Go."}).json
@@ -34,6 +34,13 @@ def test_a_stream_survives_the_death_of_its_pod(shared: Space):
     assert got.text == WORDS
     assert got.types.count("owner_changed") == 1
     assert got.types[-2:] == ["agent_response", "completed"]
+
+    ready_pods(shared, 2)
+    with streaming(shared, "durable", 20) as streams:
+        shared.kubectl("rollout", "restart", "deployment/durable")
+        told = streams.ended()
+    assert [one for one in told if one != {"text": WORDS, "ended": True, "wrong": ""}] == []
+    assert len(told) == 20
 
 
 @pytest.mark.long
@@ -50,14 +57,3 @@ def test_one_conversation_is_held_over_all_replicas_and_outlives_them(shared: Sp
     assert shared.probe.ask("talk", "Question 3", session="one").content == "Hello!"
     asked = [e for e in shared.probe.events("talk", "one") if e["event_type"] == "user_message"]
     assert [e["content"] for e in asked] == [f"Question {n}" for n in range(4)]
-
-
-@pytest.mark.long
-def test_no_stream_is_cut_while_pods_restart(shared: Space):
-    shared.serve(agent("busy", SLOW, replicas=2, sessions=REDIS))
-    ready_pods(shared, 2)
-    with streaming(shared, "busy", 20) as streams:
-        shared.kubectl("rollout", "restart", "deployment/busy")
-        told = streams.ended()
-    assert [one for one in told if one != {"text": WORDS, "ended": True, "wrong": ""}] == []
-    assert len(told) == 20

@@ -33,7 +33,7 @@ from harness.sharing import Run
 from harness.space import Space, space_of
 from harness.telling import say
 
-pytestmark = [pytest.mark.alone(leaves_release=True), pytest.mark.long]
+pytestmark = [pytest.mark.nightly, pytest.mark.alone(leaves_release=True), pytest.mark.long]
 
 SECONDS = 20
 """For pods and operator to name a fault, and to take its name back."""

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ SCRIPT = {"name": "DEBUG_MOCK_RESPONSES", "value": '["{}", "Imported."]'}
 """For Agents whose sample has none: no model is asked."""
 
 
+nightly = partial(pytest.param, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize(
     ("sample", "agent", "answer"),
     [
-        ("kaos/echo", "gardener", "The tomatoes have 21 degrees."),
         ("kaos/team", "lead", "The writer wrote: rain."),
-        ("kaos/autonomous", "watch", "All pods are ready."),
         ("kagent/house", "k8s-helper", "All pods run."),
-        ("kagent/prompts", "referred", "Imported."),
-        ("kaos/list", "clerk", "Imported."),
+        nightly("kaos/echo", "gardener", "The tomatoes have 21 degrees."),
+        nightly("kaos/autonomous", "watch", "All pods are ready."),
+        nightly("kagent/prompts", "referred", "Imported."),
+        nightly("kaos/list", "clerk", "Imported."),
     ],
 )
 def test_an_imported_sample_answers(space: Space, sample: str, agent: str, answer: str):

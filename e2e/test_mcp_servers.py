@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from harness.kubectl import eventually
 from harness.objects import agent, call
 from harness.space import Space
@@ -53,6 +54,7 @@ def answers(space: Space, name: str) -> bool:
     return space.probe.ask(name, session="s").content == "The echo returned: hello"
 
 
+@pytest.mark.long
 def test_an_agent_uses_tools_that_are_python_code_in_a_manifest(space: Space):
     space.kubectl.apply(server("calc", {"python": PYTHON}), user("echo", "calc"))
     wait_for(space, "calc", "Ready", "True", "Ready")
@@ -84,7 +86,7 @@ def test_a_command_and_an_image_serve_as_well(space: Space):
     # Any image whose server speaks streamable HTTP; ours bridges one here.
     arguments = ["diptych", "mcp-server", "--host", "::", "--", *command]
     space.kubectl.apply(
-        server("command", {"command": command}, runtime={"replicas": 2}),
+        server("command", {"command": command}),
         server(
             "image",
             {"containerImage": {"ref": space.image}},
@@ -106,6 +108,7 @@ def test_a_command_and_an_image_serve_as_well(space: Space):
 _LOCAL = {"name": "server", "imagePullPolicy": "IfNotPresent"}
 
 
+@pytest.mark.long
 def test_who_may_not_use_it_is_told_and_a_changed_tool_is_named(space: Space, other_space: Space):
     other_space.kubectl.apply(server("calc", {"python": PYTHON}))
     wait_for(other_space, "calc", "Ready", "True", "Ready")

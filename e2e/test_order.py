@@ -7,21 +7,17 @@ from harness.space import Space
 ASKS_WRITER = [delegations(writer="A slogan"), "{}", "It is back."]
 
 
-def test_a_coordinator_may_come_before_its_worker(space: Space):
+def test_a_worker_may_come_late_go_and_come_back(space: Space):
     space.kubectl.apply(agent("coordinator", ASKS_WRITER, agents=[{"name": "writer"}]))
     refs = space.kubectl.wait_for_condition("coordinator", "ResolvedRefs", "False")
     assert "writer" in refs["message"]
     space.kubectl.wait_until_ready("coordinator")  # it runs without
 
-    space.serve(agent("writer", ["{}", "Two wheels."]))
+    writer = agent("writer", ["{}", "Two wheels."])
+    space.serve(writer)
     space.kubectl.wait_for_condition("coordinator", "ResolvedRefs", "True")
     eventually(lambda: _delegated(space), seconds=60, what="the delegation works")
 
-
-def test_a_worker_that_is_deleted_and_comes_back_is_found_again(space: Space):
-    writer = agent("writer", ["{}", "Two wheels."])
-    space.serve(writer, agent("coordinator", ASKS_WRITER, agents=[{"name": "writer"}]))
-    assert _delegated(space)
     space.kubectl.delete("agents.diptych.dev", "writer")
     space.kubectl.wait_for_condition("coordinator", "ResolvedRefs", "False")
     space.serve(writer)

@@ -35,7 +35,18 @@ def pool_pods(space: Space) -> list[tuple[str, int]]:
 
 
 @pytest.mark.long
-def test_agents_come_change_and_go_while_the_pods_of_their_pool_run(pooled: Space):
+def test_a_pool_serves_agents_that_come_change_and_go_and_outlives_its_pods(pooled: Space):
+    _agents_come_change_and_go_while_the_pods_of_their_pool_run(pooled)
+    _a_pod_of_a_pool_is_killed_under_load_and_the_other_goes_on(pooled)
+
+
+@pytest.mark.long
+def test_agents_move_into_a_pool_and_out_and_delegate_to_each_other(pooled: Space):
+    _from_own_pods_to_a_pool_and_back_a_conversation_goes_on(pooled)
+    _agents_in_and_outside_of_a_pool_delegate_to_each_other(pooled)
+
+
+def _agents_come_change_and_go_while_the_pods_of_their_pool_run(pooled: Space) -> None:
     before = pool_pods(pooled)
     pooled.serve(*(agent(f"a{n}", ["{}", f"I am {n}."], **IN_POOL) for n in range(5)))
     for n in range(5):
@@ -56,8 +67,7 @@ def test_agents_come_change_and_go_while_the_pods_of_their_pool_run(pooled: Spac
     assert pooled.kubectl.list("pods", "app.kubernetes.io/name=diptych-agent") == []
 
 
-@pytest.mark.long
-def test_a_pod_of_a_pool_is_killed_under_load_and_the_other_goes_on(pooled: Space):
+def _a_pod_of_a_pool_is_killed_under_load_and_the_other_goes_on(pooled: Space) -> None:
     pooled.serve(agent("talk", SLOW, **IN_POOL), agent("other", ["{}", "Hello!"], **IN_POOL))
     run = pooled.probe.request("http://talk:8000/v1/runs", {"input": "Go."}).json
     with following(pooled, "talk", run["id"]) as reader:
@@ -68,8 +78,7 @@ def test_a_pod_of_a_pool_is_killed_under_load_and_the_other_goes_on(pooled: Spac
     assert pooled.probe.ask("other", "Hi").content == "Hello!"
 
 
-@pytest.mark.long
-def test_from_own_pods_to_a_pool_and_back_a_conversation_goes_on(pooled: Space):
+def _from_own_pods_to_a_pool_and_back_a_conversation_goes_on(pooled: Space) -> None:
     hello = ["{}", "Hello!"]
     pooled.serve(agent("talk", hello, sessions={"redis": REDIS}))
     assert pooled.probe.ask("talk", "One", session="s").content == "Hello!"
@@ -86,8 +95,7 @@ def test_from_own_pods_to_a_pool_and_back_a_conversation_goes_on(pooled: Space):
     assert [e["content"] for e in asked] == ["One", "Two", "Three"]
 
 
-@pytest.mark.long
-def test_agents_in_and_outside_of_a_pool_delegate_to_each_other(pooled: Space):
+def _agents_in_and_outside_of_a_pool_delegate_to_each_other(pooled: Space) -> None:
     ask = [delegations(inside="Go.", outside="Go."), "{}", "Both answered."]
     peers = [{"name": "inside"}, {"name": "outside"}]
     pooled.serve(

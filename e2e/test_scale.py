@@ -16,7 +16,8 @@ MADE_SECONDS = 10
 READY_SECONDS = 15
 
 
-@pytest.mark.alone
+@pytest.mark.nightly
+@pytest.mark.alone(leaves_release=True)
 def test_a_hundred_agents_at_once_have_all_their_objects_within_seconds(
     space: Space, diptych: Release
 ):
@@ -42,7 +43,8 @@ def test_a_hundred_agents_at_once_have_all_their_objects_within_seconds(
     assert after < 2 * MADE_SECONDS  # others may keep the machine busy
 
 
-@pytest.mark.alone
+@pytest.mark.nightly
+@pytest.mark.alone(leaves_release=True)
 def test_an_agent_is_ready_within_seconds_of_its_pods_start(space: Space):
     applied = time.monotonic()
     space.kubectl.apply(agent("hello", HELLO))

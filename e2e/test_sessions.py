@@ -1,5 +1,7 @@
 """Whose conversations a Redis holds, and what becomes of them when their Agent is deleted."""
 
+from typing import Any
+
 import pytest
 from harness.clusters import Cluster
 from harness.kubectl import eventually
@@ -60,14 +62,16 @@ def test_another_agent_of_a_name_reads_its_conversations_only_if_it_adopts_them(
 
 
 @pytest.mark.long
-def test_sessions_are_purged_with_their_agent(stored: Space):
-    purged = {**REDIS, "onDelete": "purge"}
-    stored.serve(agent("talk", HELLO, sessions=purged))
+def test_sessions_are_purged_with_their_agent_whose_deletion_does_not_wait_for_redis(
+    stored: Space,
+):
+    purged = agent("talk", HELLO, sessions={**REDIS, "onDelete": "purge"})
+    stored.serve(purged)
     stored.probe.ask("talk", "A secret.", session="one")
     key = key_of(stored)
     assert keys(stored, key)
-    (job,) = stored.kubectl.list("jobs")
-    assert job["spec"]["suspend"] is True
+    first = _job(stored)
+    assert first["spec"]["suspend"] is True
     delete(stored)
     eventually(
         lambda: not keys(stored, key),
@@ -75,23 +79,25 @@ def test_sessions_are_purged_with_their_agent(stored: Space):
         what="the sessions are purged",
         otherwise=lambda: stored.kubectl("describe", "jobs"),
     )
-    name = job["metadata"]["name"]
+    name = first["metadata"]["name"]
     stored.kubectl("wait", "--for=condition=Complete", f"job/{name}", "--timeout=30s")
     say(stored.kubectl("logs", f"job/{name}").strip())
+    stored.kubectl.delete("job", name)
 
-
-@pytest.mark.long
-def test_the_deletion_of_an_agent_does_not_wait_for_its_redis(stored: Space):
-    stored.serve(agent("talk", HELLO, sessions={**REDIS, "onDelete": "purge"}))
+    stored.serve(purged)
+    name = _job(stored)["metadata"]["name"]
     stored.kubectl("scale", "deployment/redis", "--replicas=0")
     delete(stored)
-
-    def tried() -> bool:
-        (job,) = stored.kubectl.list("jobs")
-        return bool(job["status"].get("failed"))
-
-    eventually(tried, seconds=60, what="the Job has failed once, and is tried again")
+    eventually(
+        lambda: _job(stored)["status"].get("failed"),
+        seconds=60,
+        what="the Job has failed once, and is tried again",
+    )
     stored.kubectl("scale", "deployment/redis", "--replicas=1")
-    (job,) = stored.kubectl.list("jobs")
-    name = job["metadata"]["name"]
     stored.kubectl("wait", "--for=condition=Complete", f"job/{name}", "--timeout=120s")
+
+
+def _job(space: Space) -> dict[str, Any]:
+    """Give the Job that purges the Agent's sessions, the only one."""
+    (job,) = space.kubectl.list("jobs")
+    return job

@@ -1,11 +1,14 @@
-"""Faults made by hand: within 20 s status and Warning name them; 20 s after their end, no more."""
+"""Faults made by hand: within 20 s status and Warning name them; 20 s after their end, no more.
+
+`test_fault_table.py` has many more, nightly.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from harness import objects
+from harness.faults import gone_webhook, pod_quota
 from harness.kubectl import AGENT_PODS, eventually
 from harness.objects import agent
 from harness.space import Space
@@ -31,19 +34,15 @@ def patch(space: Space, **spec: Any) -> None:
     space.kubectl.apply(agent("hello", HELLO, **spec))
 
 
-def gone_webhook(space: Space) -> None:
-    space.kubectl.apply(objects.gone_webhook(space.name))
-    patch(space, instructions="New.")
-
-
-def quota(space: Space) -> None:
-    space.kubectl("create", "quota", "few", "--hard=pods=1")
-    patch(space, instructions="New.")
-
-
 def pause(space: Space) -> None:
     space.kubectl("rollout", "pause", "deployment/hello")
     patch(space, instructions="New.")
+
+
+def image(space: Space) -> None:
+    bad = agent("hello", HELLO)
+    bad["spec"]["container"]["image"] = "registry.invalid/nothing:none"
+    space.kubectl.apply(bad)
 
 
 FAULTS = [
@@ -54,14 +53,20 @@ FAULTS = [
         *("Accepted", "False", "Refused"),
     ),
     Fault(
+        "an image that cannot be pulled",
+        image,
+        patch,
+        *("Ready", "False", "ImagePullFailed"),
+    ),
+    Fault(
         "a webhook that is gone",
-        gone_webhook,
+        lambda space: gone_webhook(space, "hello"),
         lambda space: space.kubectl.delete("validatingwebhookconfiguration", space.name),
         *("Progressing", "False", "WriteFailed"),
     ),
     Fault(
         "a quota that blocks a rollout",
-        quota,
+        lambda space: pod_quota(space, "hello"),
         lambda space: space.kubectl.delete("quota", "few"),
         *("Progressing", "False", "PodsRefused"),
     ),
@@ -74,22 +79,25 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_is_named_in_time_and_goes_in_time(space: Space, fault: Fault):
+@pytest.mark.long
+def test_faults_are_named_in_time_and_go_in_time(space: Space):
     space.serve(agent("hello", HELLO))
-    fault.make(space)
-    _is_told(space, fault.condition, fault.status, fault.reason)
-    assert space.probe.ask("hello").content == "Hello!"  # the last good revision serves
-    fault.mend(space)
-
-    def is_over() -> bool:
-        condition = space.kubectl.condition("hello", fault.condition)
-        return condition["reason"] != fault.reason and not space.kubectl.condition(
-            "hello", "Stalled"
+    for fault in FAULTS:
+        fault.make(space)
+        _is_told(space, fault.condition, fault.status, fault.reason)
+        assert space.probe.ask("hello").content == "Hello!"  # the last good revision serves
+        fault.mend(space)
+        eventually(
+            lambda fault=fault: _is_over(space, fault),
+            seconds=SECONDS,
+            what=f"{fault.reason} is not said any more",
         )
+        space.kubectl.wait_for_condition("hello", "Ready", "True", reason="Ready")
 
-    eventually(is_over, seconds=SECONDS, what=f"{fault.reason} is not said any more")
-    space.kubectl.wait_for_condition("hello", "Ready", "True", reason="Ready")
+
+def _is_over(space: Space, fault: Fault) -> bool:
+    condition = space.kubectl.condition("hello", fault.condition)
+    return condition["reason"] != fault.reason and not space.kubectl.condition("hello", "Stalled")
 
 
 def test_a_model_that_is_away_is_named_and_goes_when_it_comes(space: Space):

@@ -9,29 +9,23 @@ from harness.versions import built_image
 SCRIPT = [call("echo", text="hello"), "{}", "The echo returned: hello"]
 
 
-def test_a_tool_behind_a_service_is_called(space: Space):
+def test_tools_behind_a_service_behind_a_url_and_over_stdio_are_called(space: Space):
     space.serve_tools()
-    space.serve(agent("echo", SCRIPT, tools=[{"name": "tools", "serviceRef": {"name": "tools"}}]))
-    assert space.probe.ask("echo", session="s").content == "The echo returned: hello"
-    events = space.probe.events("echo", "s")
-    types = [event["event_type"] for event in events]
-    assert types == ["user_message", "tool_call", "tool_result", "agent_response"]
-    assert events[2]["content"] == "hello"
+    places = {
+        "service": {"serviceRef": {"name": "tools"}},
+        "url": {"url": f"http://tools.{space.name}.svc:8000/mcp"},
+        "stdio": {"command": ["diptych", "demo-tools"]},  # inside of the pod
+    }
+    space.serve(*(agent(name, SCRIPT, tools=[{"name": "t", **at}]) for name, at in places.items()))
+    for name in places:
+        assert space.probe.ask(name, session="s").content == "The echo returned: hello"
+        events = space.probe.events(name, "s")
+        types = [event["event_type"] for event in events]
+        assert types == ["user_message", "tool_call", "tool_result", "agent_response"], name
+        assert events[2]["content"] == "hello"
 
 
-def test_a_tool_behind_an_in_cluster_url_is_called(space: Space):
-    space.serve_tools()
-    url = f"http://tools.{space.name}.svc:8000/mcp"
-    space.serve(agent("echo", SCRIPT, tools=[{"name": "tools", "url": url}]))
-    assert "tool_result" in _types_after_a_question(space)
-
-
-def test_a_tool_server_over_stdio_runs_inside_the_pod(space: Space):
-    command = ["diptych", "demo-tools"]
-    space.serve(agent("echo", SCRIPT, tools=[{"name": "demo", "command": command}]))
-    assert "tool_result" in _types_after_a_question(space)
-
-
+@pytest.mark.nightly
 def test_a_stdio_tool_in_an_image_from_ours(cluster: Cluster, space: Space):
     """The recipe of docs/tools.md."""
     if cluster.kind is None:
@@ -51,8 +45,3 @@ def test_a_stdio_tool_in_an_image_from_ours(cluster: Cluster, space: Space):
 
 
 _MODULE = ["python", "-m", "mcp_server_time"]
-
-
-def _types_after_a_question(space: Space) -> list[str]:
-    assert space.probe.ask("echo", session="s").content == "The echo returned: hello"
-    return space.probe.event_types("echo", "s")

@@ -46,7 +46,7 @@ from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Objec
 from diptych_operator.status import mcp_server
 
 MOUNTED_KEYS = {
-    "secret": {"models": {"api-key": "sk-1"}, "tools": {".token": "t-1"}},
+    "secret": {"models": {"api-key": "sk-1"}, "tools": {".token": "t-1", "crm": "c-1"}},
     "configMap": {"prompts": {"coordinator": "You are careful."}},
 }
 
@@ -244,7 +244,16 @@ REFERRING = {
                     "valueFrom": {"secretKeyRef": {"name": "tools", "key": ".token"}},
                 }
             ],
-        }
+        },
+        {
+            "name": "crm",
+            "url": "https://crm.example.com/mcp",
+            "auth": {
+                "clientId": "agent",
+                "clientSecret": {"secretKeyRef": {"name": "tools", "key": "crm"}},
+                "issuer": "https://login.example.com",
+            },
+        },
     ],
 }
 
@@ -257,6 +266,9 @@ def test_keys_are_read_from_their_files_whenever_they_come_and_when_they_are_rot
     mount(REFERRING, tmp_path)
     assert config.model.api_key() == "sk-1"
     assert config.tools[0].headers["Authorization"]() == "t-1"
+    assert config.tools[1].auth is not None
+    assert config.tools[1].auth.client_secret is not None
+    assert config.tools[1].auth.client_secret() == "c-1"
     definition = config.definition
     assert definition.current_instructions == "You are careful."
     (tmp_path / "secrets/models/api-key").write_text("sk-22\n")
@@ -306,6 +318,7 @@ async def test_ready_names_the_keys_that_are_missing_until_they_come(tmp_path):
             "coordinator of ConfigMap prompts",
             "api-key of Secret models",
             ".token of Secret tools",
+            "crm of Secret tools",
         }
         mount(REFERRING, tmp_path)
         assert [key for key in pod.readiness().unavailable if key.kind == "key"] == []

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import threading
 from typing import Any, Self
 
 from harness.kubectl import Kubectl
@@ -25,6 +26,14 @@ class Beside:
         self._running.communicate()
 
     def ended(self, seconds: float = 150) -> Any:
-        told, complaints = self._running.communicate(timeout=seconds)
-        assert self._running.returncode == 0, complaints
+        assert self._running.stdout
+        assert self._running.stderr
+        watchdog = threading.Timer(seconds, self._running.kill)
+        watchdog.start()
+        try:
+            # `communicate` would miss the value if it came together with `started`.
+            told, complaints = self._running.stdout.read(), self._running.stderr.read()
+            assert self._running.wait() == 0, complaints
+        finally:
+            watchdog.cancel()
         return json.loads(told)

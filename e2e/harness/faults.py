@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness import objects
+from harness.commands import CommandFailed
+from harness.kubectl import eventually
 from harness.objects import agent
 from harness.space import Space
 
@@ -431,9 +433,30 @@ def changed(name: str) -> Callable[[Space], Any]:
     return apply(agent(name, HELLO, instructions="New."))
 
 
-def gone_webhook(space: Space) -> None:
+def gone_webhook(space: Space, name: str = "webhook") -> None:
     space.kubectl.apply(objects.gone_webhook(space.name))
-    changed("webhook")(space)
+    write = ("annotate", "deployment", name, "a=b", "--dry-run=server")
+
+    def is_asked() -> bool:
+        try:
+            space.kubectl(*write)
+        except CommandFailed:
+            return True
+        return False
+
+    eventually(is_asked, seconds=30, what="the API has taken up the webhook")
+    changed(name)(space)
+
+
+def pod_quota(space: Space, name: str = "quota") -> None:
+    """Allow one pod, and change an Agent once that is in force."""
+    space.kubectl("create", "quota", "few", "--hard=pods=1")
+    eventually(
+        lambda: space.kubectl.get("quota", "few")["status"].get("used"),
+        seconds=30,
+        what="the quota is counted",
+    )
+    changed(name)(space)
 
 
 def limit_range(space: Space) -> None:
@@ -488,10 +511,7 @@ NAMESPACE = [
         "quota",
         ("Progressing", "False", "PodsRefused"),
         [agent("quota", HELLO)],
-        lambda space: (
-            space.kubectl("create", "quota", "few", "--hard=pods=1"),
-            changed("quota")(space),
-        ),
+        pod_quota,
         run("delete", "quota", "few"),
     ),
     Fault(

@@ -16,6 +16,7 @@ CHART = str(ROOT / "charts" / "diptych")
 NAMESPACE = "diptych-e2e"
 NAME = "diptych"
 CRD = "agents.diptych.dev"
+PART = "app.kubernetes.io/part-of=diptych"
 _NAME = "kubernetes.io/metadata.name"  # a label that each namespace has
 
 
@@ -80,7 +81,7 @@ def end(run: Run) -> None:
     say("removing what was made ...")
     kubectl("delete", "namespace", "-l", f"diptych.dev/e2e=true,{_NAME}!={NAMESPACE}", timeout=300)
     Release(kubectl, "").helm("uninstall", NAME, "--ignore-not-found", "--wait")
-    kubectl.delete("crd", CRD)
+    kubectl.delete("crd", "-l", PART)
     kubectl.delete("namespace", NAMESPACE)
 
 

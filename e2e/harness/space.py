@@ -53,7 +53,7 @@ class Space:
         self.kubectl.apply(*objects.redis(name))
         self.kubectl("rollout", "status", f"deployment/{name}", "--timeout=90s")
         eventually(
-            lambda: self.probe.reaches(name, 6379), seconds=20, what=f"Service {name} is reached"
+            lambda: self.probe.reaches(name, 6379), seconds=60, what=f"Service {name} is reached"
         )
 
     def pods(self) -> list[tuple[str, int]]:
@@ -91,7 +91,7 @@ class Space:
 
     def _wait_until_reached(self, name: str) -> None:
         """Nodes learn of a Service's pods after the API does, usually within a second."""
-        eventually(lambda: self.probe.reaches(name), seconds=20, what=f"Service {name} is reached")
+        eventually(lambda: self.probe.reaches(name), seconds=60, what=f"Service {name} is reached")
 
 
 @contextlib.contextmanager

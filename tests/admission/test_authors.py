@@ -16,6 +16,7 @@ CRDS = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in (ROOT / "cr
 REF = {"secretKeyRef": {"name": "hidden", "key": "k"}}
 HEADERS = [{"name": "a", "valueFrom": REF}]
 TOOL = {"name": "t", "url": "http://t"}
+CLIENT = {"clientId": "c", "issuer": "https://i"}
 TRIGGER = {"name": "t", "signature": "github", "message": "body.text"}
 PLACES: dict[str, tuple[str, dict[str, Any]]] = {
     "instructionsFrom.secretKeyRef": ("instructionsFrom", {"instructionsFrom": REF}),
@@ -35,6 +36,14 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
     "tools[].headers[].valueFrom.secretKeyRef": (
         "tools.headers",
         {"tools": [{**TOOL, "headers": HEADERS}]},
+    ),
+    "tools[].auth.clientSecret": (
+        "tools.auth",
+        {"tools": [{**TOOL, "auth": {**CLIENT, "clientSecret": REF}}]},
+    ),
+    "tools[].auth.privateKey.secretKeyRef": (
+        "tools.auth",
+        {"tools": [{**TOOL, "auth": {**CLIENT, "privateKey": REF}}]},
     ),
     "tools[].env[].valueFrom.secretKeyRef": (
         "tools.env",
@@ -99,6 +108,14 @@ OTHER_PLACES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("MCPServer", "source.remote.headers[].valueFrom.secretKeyRef"): (
         "source.remote.headers",
         {"source": {"remote": {"url": "http://t", "headers": HEADERS}}},
+    ),
+    ("MCPServer", "source.remote.auth.clientSecret"): (
+        "source.remote.auth",
+        {"source": {"remote": {"url": "http://t", "auth": {**CLIENT, "clientSecret": REF}}}},
+    ),
+    ("MCPServer", "source.remote.auth.privateKey.secretKeyRef"): (
+        "source.remote.auth",
+        {"source": {"remote": {"url": "http://t", "auth": {**CLIENT, "privateKey": REF}}}},
     ),
     ("MCPServer", "config.env[].valueFrom.secretKeyRef"): (
         "config.env",

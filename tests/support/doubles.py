@@ -1,7 +1,7 @@
 """Doubles of the ports, and builders of what tests need."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from diptych.core.prompt import OUTCOME_UNKNOWN
 from diptych.models.scripted import ScriptedModel, read_script
 from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
-from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
+from diptych.ports import CallContext, DelegationRequest, Item, Model, Notice, Progress
 from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
@@ -65,6 +65,7 @@ class FunctionTools:
     retries: int = 0
     called: list[tuple[str, Any]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    asking: Collection[str] = ()  # those that take the call's context
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
         offered = self.tools if self.tools is not None else tuple(map(tool, self.functions))
@@ -73,10 +74,12 @@ class FunctionTools:
     def retry_unavailable(self) -> None:
         self.retries += 1
 
-    async def call(self, tool: Tool, arguments: Any, progress: Progress) -> CallOutput:
+    async def call(self, tool: Tool, arguments: Any, context: CallContext) -> CallOutput:
         self.called.append((tool.name, arguments))
+        function = self.functions[tool.name]
+        given = {"context": context} if tool.name in self.asking else {}
         try:
-            value = await self.functions[tool.name](**arguments)
+            value = await function(**arguments, **given)
         except asyncio.CancelledError:
             self.cancelled.append(tool.name)
             raise

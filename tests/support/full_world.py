@@ -154,7 +154,7 @@ class FullWorld(World):
             return "poked"
 
         tools = (*made.tools, tool("poke"))
-        return FunctionTools({**made.functions, "poke": poke}, tools)
+        return FunctionTools({**made.functions, "poke": poke}, tools, asking=made.asking)
 
     # Its hooks, at `points`
 

@@ -10,6 +10,7 @@ from diptych.core.catalog import Tool
 from diptych.core.errors import ToolError
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import ConnectionSettings, McpTools
+from diptych.ports import CallContext
 
 QUICK = ConnectionSettings(initial_delay=0.02, max_delay=0.1, refresh_interval=0.1)
 
@@ -51,5 +52,5 @@ def ends_as(kind: str, text: str | None = None) -> Iterator[None]:
     assert caught.value.kind == kind
 
 
-def unheard(text: str) -> None:
-    """Take a progress that the test does not look at."""
+unheard = CallContext(lambda text: None)
+"""Of a call whose progress the test does not look at."""

@@ -17,12 +17,13 @@ from support.world_reckoning import ALLOWANCE, wrong_in
 
 from diptych import ports
 from diptych.a2a.no_agents import NoAgents
-from diptych.core.approval_records import open_approvals
 from diptych.core.codec import Record
 from diptych.core.errors import (
+    AlreadyAnswered,
     AlreadyDecided,
     ApprovalNotFound,
     IdempotencyMismatch,
+    InputNotFound,
     ModelError,
     Overloaded,
     RunEnded,
@@ -30,16 +31,18 @@ from diptych.core.errors import (
     StoreError,
     ToolError,
 )
-from diptych.core.events import MessageQueued
+from diptych.core.events import InputRequest, MessageQueued
 from diptych.core.messages import NativeCall
 from diptych.core.prompt import DIRECT
 from diptych.core.run_settings import RunSettings
+from diptych.core.waits import open_approvals, open_inputs
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import Delta, Notice, Reply
 from diptych.ports.entries import IdempotencyKey, Lease
 from diptych.runs.approvals import DecisionRequest
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
+from diptych.runs.inputs import InputReply
 from diptych.runs.service import RunService
 
 TROUBLED = 40.0  # seconds, after which nothing breaks any more
@@ -56,6 +59,7 @@ class World:
     replica: type[Replica] = Replica
     letter = "p"  # what the names of its processes begin with
     silence = 0.45  # how often its models ask for nothing that can be called
+    asks = 0.0  # how often its calls ask for input
 
     def __init__(self, seed, store=SharedStore, runs=RunService, *, losing=False, native=None):
         self.losing = losing  # the newest records, now and then
@@ -67,6 +71,9 @@ class World:
         self.others = random.Random(f"{seed}, again")
         self.people = random.Random(f"{seed}, people")  # who decide on calls, in half of the seeds
         self.expires = self.people.choice([None, None, None, 1.0, 3.0, 8.0])
+        self.questions = random.Random(f"{seed}, questions")
+        self.answered: list[tuple[str, dict]] = []  # run and content of the answers that were taken
+        self.misled: list[str] = []  # tools that got an answer that is on no record
         self.decided: list[tuple[str, str, str]] = []  # run, call and decision, that were taken
         self.store = store()
         self.replicas: list[Replica] = []
@@ -120,16 +127,62 @@ class World:
         return self.endpoint.random() < self.refusals
 
     def functions(self, replica):
-        async def call(name, key):
+        async def call(name, key, context):
             await replica.passed()
+            await self.question(context)
             self.store.note("tool", "tool_started", key=key, repeatable=name == "look")
             await asyncio.sleep(self.chance.choice([0, 0.01, 1, 5]))
             if self.chance.random() < 0.1:
                 raise ToolError("failed", "no luck")
             return name
 
-        functions = {n: lambda key, n=n: call(n, key) for n in ("charge", "look")}
-        return FunctionTools(functions, (tool("charge"), tool("look", read_only=True)))
+        names = ("charge", "look")
+        functions = {n: lambda key, context, n=n: call(n, key, context) for n in names}
+        tools = (tool("charge"), tool("look", read_only=True))
+        return FunctionTools(functions, tools, asking=names)
+
+    async def question(self, context):
+        """Ask about a call, mostly so that another process can go on with the answer."""
+        answer = context.resumed and context.resumed.answer
+        while self.questions.random() < self.asks:
+            state = self.questions.choice([None, "s", "s"])
+            answer = await context.ask(InputRequest("form", "?", {"type": "object"}), state)
+        if answer and answer.content and answer.content not in self.logged(context.run_id):
+            self.misled.append(context.run_id)
+
+    def logged(self, run_id):
+        """Give the contents of all answers on a run's record."""
+        records = self.store.runs[run_id].records
+        return [r.metadata.get("private", {}).get("content") for r in records]
+
+    async def answerer(self):
+        """Answer what is asked, mostly once, wherever, until nobody asks any more."""
+        for n in range(400):
+            await asyncio.sleep(self.questions.choice([0.05, 0.3, 1, 2]))
+            asked = [
+                (run_id, wait.call_id)
+                for run_id, run in self.store.runs.items()
+                if run.status not in TERMINAL
+                for wait in open_inputs(run.records)
+            ]
+            if asked:
+                where = self.questions.choice(asked)
+                action = self.questions.choice(["accept", "accept", "decline", "cancel"])
+                replies = [InputReply(action, {"n": n} if action == "accept" else None)]
+                replies += self.questions.choice([[], [], [InputReply("accept", {"n": n + 0.5})]])
+                await asyncio.gather(*(self.answer(*where, each) for each in replies))
+
+    async def answer(self, run_id, call_id, reply):
+        replica = self.one()
+        try:
+            async with asyncio.timeout(20):
+                await replica.run(replica.runs.answer(run_id, call_id, reply))
+        except (Killed, StoreError, TimeoutError, Overloaded):
+            return  # nobody knows what became of it
+        except (RunEnded, AlreadyAnswered, InputNotFound):
+            return
+        if reply.content:
+            self.answered.append((run_id, reply.content))
 
     @property
     def is_troubled(self):
@@ -208,6 +261,7 @@ class World:
         if not run_id:
             return  # its session was busy
         seconds = self.seconds + 12 * (self.expires or 0.0)  # waiting is not counted
+        seconds += 120 if self.asks else 0
         about = {"text": text, "seconds": seconds, "canary": f"canary-{session}."}
         self.store.note("client", "accepted", run=run_id, session=session, **about)
         self.runs_begun.append(run_id)
@@ -363,6 +417,8 @@ class World:
             yield self.steerer()
         if self.expires is not None:
             yield self.decider()
+        if self.asks:
+            yield self.answerer()
 
     async def come_to_rest(self):
         """Wait until what is over is taken out of its queue."""
@@ -402,6 +458,12 @@ class LocalReplica(Replica):
         except StoreError:
             self.store.release(lease)  # as the store itself does later
             raise
+
+
+class Asking(World):
+    """A world whose tools ask people."""
+
+    asks = 0.4
 
 
 class Alone(World):

@@ -8,12 +8,12 @@ from support.history import TERMINAL, problems
 from support.shared_store import LEASE_SECONDS
 
 from diptych.budgets.recorded_use import recorded_use
-from diptych.core.approval_records import approvals_of
 from diptych.core.codec import decode, encode
 from diptych.core.messages import Used
 from diptych.core.reducer import replay
 from diptych.core.rendering import with_whole_calls
 from diptych.core.state import Phase
+from diptych.core.waits import approvals_of, inputs_of
 
 ALLOWANCE = LEASE_SECONDS + 5
 STARTS = frozenset({"tool_call", "delegation_request"})
@@ -32,6 +32,7 @@ def wrong_in(world):
         *untrue(world.store),
         *unheard(world),
         *undecided(world),
+        *unanswered(world),
     ]
 
 
@@ -100,6 +101,18 @@ def undecided(world):
         yield from _forgotten(world, run_id, run, decisions)
 
 
+def unanswered(world):
+    """Look at each question: no answer is lost, none came twice, and nobody waits for one."""
+    for run_id, content in () if world.losing else world.answered:
+        if (count := world.logged(run_id).count(content)) != 1:
+            yield f"{run_id} has an answer {count} times"
+    for run_id in world.misled:
+        yield f"{run_id} told a tool an answer that is on no record"
+    for run_id, run in world.store.runs.items():
+        if asked := [w.call_id for w in inputs_of(run.records) if w.is_open]:
+            yield f"{run_id} ended, and {asked} wait for input"
+
+
 def _forgotten(world, run_id, run, decisions):
     """Look for decisions that were taken, and are not on record."""
     for decided_run, call_id, decision in () if world.losing else world.decided:
@@ -116,7 +129,7 @@ def _stands_below_only(world, run, call_id, decision):
     """
     approval = next(a for a in approvals_of(run.records) if a.call_id == call_id)
     is_cut = approval.closed.metadata.get("error") == "interrupted"
-    if approval.decided or not is_cut or run.records[-1].event_type not in {"aborted", "failed"}:
+    if approval.answered or not is_cut or run.records[-1].event_type not in {"aborted", "failed"}:
         return False
     of_child = approval.requested.metadata.get("child", {})
     below = world.below.store.runs[of_child["task_id"]].records if of_child else ()

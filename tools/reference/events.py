@@ -89,6 +89,16 @@ _ABOUT: dict[str, tuple[str, str, str]] = {
         "`approve`, `reject`, `edit`, `replace` or `closed`",
         "`call_id`, `decision_id`, `reason`, `subject`, `is_expired`, `call`",
     ),
+    "input_requested": (
+        "A call asks a person, or its caller for a tool's result, here or at an agent below.",
+        "the question",
+        "`call_id`, `kind`, `schema` or `url`, `expires_at`; below: `path`, `agent`, `child`",
+    ),
+    "input_received": (
+        "Somebody answered, or it expired. What was answered is not shown.",
+        "`accept`, `decline`, `cancel` or `closed`",
+        "`call_id`, `input_id`, `seq`, `subject`, `caller`, `is_expired`",
+    ),
     "tool_call": ("A tool call is about to be sent.", "`tool`, `arguments`", _CALL),
     "tool_result": ("It succeeded.", "the text the model reads", _RESULT),
     "tool_error": ("It failed.", "the text the model reads", _RESULT),

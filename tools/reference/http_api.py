@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
+from fastapi import FastAPI
+
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.health import Readiness
 from diptych.http.openapi import ERRORS
@@ -28,8 +30,8 @@ that document at `/openapi.json`. [HTTP](../http.md) explains streams, retries a
 """
 
 
-def document() -> Schema:
-    """Give the OpenAPI document of an agent; nothing of it depends on which agent that is."""
+def application() -> FastAPI:
+    """Return an agent's application; its OpenAPI document is the same for every agent."""
     stores = cast("Stores", type("NoStores", (), {"log": None, "sessions": None}))
     dependencies = AppDependencies(
         AgentProfile("", "", "1"),
@@ -38,12 +40,12 @@ def document() -> Schema:
         lambda: Readiness(is_ready=True),
         lambda: (b"", "text/plain"),
     )
-    return create_app(dependencies, on_loopback=False).openapi()
+    return create_app(dependencies, on_loopback=False)
 
 
 def text() -> str:
-    """Give the whole page."""
-    built = document()
+    """Return the whole page."""
+    built = application().openapi()
     lines = [HEAD, *_wrapped(built["info"]["description"].replace("\n\n", "\n")), ""]
     lines += ["## Operations", ""]
     for path, item in built["paths"].items():

@@ -58,9 +58,9 @@ from diptych.a2a.task import (
 )
 from diptych.access.caller import current_caller
 from diptych.access.grants import Right
-from diptych.core.approval_records import open_approvals
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import RunLost, RunNotFound
+from diptych.core.waits import open_waits
 from diptych.http.audit import What, audited
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.ports import Notice
@@ -203,7 +203,7 @@ class TaskHandler(RequestHandler):
                 raise
 
     async def _records_until_end(self, run_id: str) -> list[Record]:
-        """Wait until a task ends or needs a decision; return its records (3.2.2).
+        """Wait until a task ends or needs somebody; return its records (3.2.2).
 
         If this process shuts down first, return the records so far.
         """
@@ -212,7 +212,7 @@ class TaskHandler(RequestHandler):
             async for batch in batches:
                 for item in batch:
                     collect(records, item)
-                if open_approvals(records):
+                if open_waits(records):
                     break
         return records
 

@@ -25,10 +25,10 @@ from diptych.a2a.events import notice_event, record_event
 from diptych.a2a.extension import TaskReport, report_value, under_uri
 from diptych.a2a.message import as_sent, read_notes
 from diptych.budgets.recorded_use import RecordedUse
-from diptych.core.approval_records import note_approvals, open_approvals
 from diptych.core.codec import Record, is_terminal
 from diptych.core.messages import JSON, JSONObject
 from diptych.core.text import well_formed
+from diptych.core.waits import note_waits, open_waits
 from diptych.ports import Item
 from diptych.ports.entries import RunEntry
 from diptych.runs.answers import answers_so_far, end_code
@@ -120,7 +120,7 @@ class TaskUpdates:
         self._is_working = False
         self._sent_chars = 0  # of the answer of this turn, since it (last) began
         self._turn = 1
-        self._open_approvals: set[str] = set()  # calls that somebody must decide on
+        self._waiting: set[str] = set()  # calls that wait for somebody
         self._use = RecordedUse()
 
     def of(self, items: Iterable[Item]) -> Iterable[Update]:
@@ -146,7 +146,7 @@ class TaskUpdates:
         if not self._is_working and record.event_type != _QUEUED_EVENT:
             self._is_working = True
             yield self._status_update(_status("running", record.timestamp))
-        yield from self._approval_updates(record)
+        yield from self._waiting_updates(record)
         match record.event_type:
             case "text" if self._has_pieces:
                 yield self._artifact_update(_text(record.content))
@@ -160,15 +160,13 @@ class TaskUpdates:
             case "answer_reset":
                 self._sent_chars = 0
 
-    def _approval_updates(self, record: Record) -> Iterable[Update]:
-        """Yield a status when the first call starts to wait for approval, and when none waits any
-        more.
-        """
-        was_open = bool(self._open_approvals)
-        note_approvals(self._open_approvals, record)
-        if record.event_type == "approval_requested":
-            yield self._status_update(_approval_status(record))
-        elif was_open and not self._open_approvals:
+    def _waiting_updates(self, record: Record) -> Iterable[Update]:
+        """Yield a status for each call that starts to wait, and when none waits any more."""
+        was_open = bool(self._waiting)
+        note_waits(self._waiting, record)
+        if record.event_type in {"approval_requested", "input_requested"}:
+            yield self._status_update(_waiting_status(record))
+        elif was_open and not self._waiting:
             yield self._status_update(_status("running", record.timestamp))
 
     def _artifact_update(self, text: str, end: Record | None = None) -> TaskArtifactUpdateEvent:
@@ -226,20 +224,24 @@ def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
     newest = records[-1]
     if is_terminal(newest):
         return _final_status(newest)
-    if asked := open_approvals(records):
-        return _approval_status(asked[-1].requested)
+    if asked := open_waits(records):
+        return _waiting_status(asked[-1].requested)
     is_new = all(record.event_type == _QUEUED_EVENT for record in records)
     is_queued = is_new and entry.status == "queued"
     return _status("queued" if is_queued else "running", newest.timestamp)
 
 
-def _approval_status(requested: Record) -> TaskStatus:
-    """Return the status of a task with a call that waits for approval."""
+def _waiting_status(requested: Record) -> TaskStatus:
+    """Return the status of a task with a call that waits for approval or input."""
     status = _status("input-required", requested.timestamp)
-    reason = requested.metadata.get("reason")
-    why = f": {reason}" if reason else ""
     call_id = requested.metadata["call_id"]
-    text = f"the call {call_id} waits for approval{why}\n{orjson.dumps(requested.content).decode()}"
+    if requested.event_type == "input_requested":
+        text = f"the call {call_id} asks: {_text(requested.content)}"
+    else:
+        reason = requested.metadata.get("reason")
+        why = f": {reason}" if reason else ""
+        call = orjson.dumps(requested.content).decode()
+        text = f"the call {call_id} waits for approval{why}\n{call}"
     status.message.CopyFrom(_message(requested, Role.ROLE_AGENT, _text(text)))
     return status
 

@@ -13,7 +13,6 @@ from typing import Protocol
 from diptych.budgets.agent_budgets import SECONDS_OF_A_DAY, AgentBudgets, day_key, until_done
 from diptych.budgets.recorded_use import RecordedUse, with_times_asked
 from diptych.budgets.run_meter import BudgetRefused, ModelCall, RunMeter, budget_warning
-from diptych.core.approval_records import waited_seconds
 from diptych.core.budget import LIMITS, UNLIMITED, Budget
 from diptych.core.call_graph import failure
 from diptych.core.codec import Record
@@ -23,6 +22,7 @@ from diptych.core.events import Failed, Returned
 from diptych.core.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.core.spending import all_reserved, gets_share, is_counted, shares, used_up
 from diptych.core.state import Run
+from diptych.core.waits import waited_seconds
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
 from diptych.ports.budgets import Account, Reserved

@@ -10,7 +10,14 @@ from diptych.core.asking import ask_for_answer, may_answer, next_step
 from diptych.core.call_graph import Graph, failure
 from diptych.core.catalog import function_name
 from diptych.core.commands import Command, Emit, JudgeCall, JudgeStep, MakeCall, Warn
-from diptych.core.events import AnswerReset, Called, Replied, ReplyRejected, Returned
+from diptych.core.events import (
+    AnswerReset,
+    Called,
+    InputReceived,
+    Replied,
+    ReplyRejected,
+    Returned,
+)
 from diptych.core.excerpts import is_reader, mark_results, read_text
 from diptych.core.messages import Call, Message, NativeCall, Result, ToolCall
 from diptych.core.pending import Next, issue
@@ -33,12 +40,15 @@ from diptych.core.state import (
     StepProgress,
     append_messages,
     calls_awaiting_decision,
+    calls_awaiting_input,
     conversation,
     open_calls,
+    own_inputs,
     updated,
 )
 from diptych.core.stuck import note_asked, note_sent, note_step
 
+SUPERSEDED_ID = "superseded"
 _READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
 
 
@@ -126,6 +136,7 @@ def take_result(run: Run, event: Returned) -> Next:
         ),
         children_usage=children_usage,
         child_approvals=below,
+        open_inputs=tuple(i for i in run.open_inputs if i.call_id != event.result.call_id),
     )
     if open_calls(run):
         return start_ready(run)
@@ -161,11 +172,12 @@ def start_ready(run: Run) -> Next:
         done,
         run.catalog,
         calls_awaiting_decision(run),
+        calls_awaiting_input(run),
         filled=run.progress.approved | run.progress.rewritten,
         needs_hooks=needs_hooks,
         awaiting_hooks=run.progress.awaiting_hooks,
     )
-    commands: list[Command] = []
+    commands: list[Command] = _cancelled_inputs(run) if run.queues.steering else []
     ids, awaiting_hooks = set(run.progress.issued), set(run.progress.awaiting_hooks)
     max_parallel = run.settings.max_parallel_calls
     for due in graph.superseded() if run.queues.steering else graph.startable(max_parallel):
@@ -188,6 +200,14 @@ def start_ready(run: Run) -> Next:
         run.progress, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks)
     )
     return issue(updated(run, progress=progress), *commands)
+
+
+def _cancelled_inputs(run: Run) -> list[Command]:
+    """Cancel the questions that a message superseded; their calls go on."""
+    return [
+        Emit(InputReceived(each.call_id, "cancel", SUPERSEDED_ID, each.seq))
+        for each in own_inputs(run)
+    ]
 
 
 def _needing_hooks(run: Run) -> frozenset[str]:

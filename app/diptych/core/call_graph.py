@@ -17,9 +17,9 @@ from diptych.core.reading.verdict import listed
 class Graph:
     """A step's calls in reply order, with their results by id; the sets hold call ids.
 
-    Calls in `awaiting_decision` (approvals) or `awaiting_hooks` do not count against the parallel
-    limit. Calls in `needs_hooks` must pass the hooks first. The references of those in `filled` are
-    resolved.
+    Calls in `awaiting_decision` (approvals), `awaiting_input` or `awaiting_hooks` do not count
+    against the parallel limit. Calls in `needs_hooks` must pass the hooks first. The references of
+    those in `filled` are resolved.
     """
 
     calls: Sequence[Call]
@@ -27,6 +27,7 @@ class Graph:
     results: Mapping[str, Result]
     catalog: Catalog
     awaiting_decision: frozenset[str] = frozenset()
+    awaiting_input: frozenset[str] = frozenset()
     filled: frozenset[str] = frozenset()
     needs_hooks: frozenset[str] = frozenset()
     awaiting_hooks: frozenset[str] = frozenset()
@@ -50,7 +51,7 @@ class Graph:
                 yield self._ready(call, needed)
             elif (
                 all(needed.values())
-                and len(running) < max_parallel
+                and len(running) - len(self.awaiting_input) < max_parallel
                 and self._may_run_beside(call, running)
             ):
                 decision = self._ready(call, needed)

@@ -8,7 +8,7 @@ new `FORMAT`, which the first record of each run names.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from diptych.core.catalog import Catalog
@@ -21,6 +21,7 @@ from diptych.core.events import (
     AnswerReset,
     ApprovalDecided,
     ApprovalRequested,
+    AskedBelow,
     Called,
     CallJudged,
     CallKind,
@@ -32,6 +33,9 @@ from diptych.core.events import (
     Event,
     Failed,
     FormatChanged,
+    InputReceived,
+    InputRequest,
+    InputRequested,
     MessageQueued,
     Offered,
     Origin,
@@ -91,6 +95,8 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     ApprovalDecided: ("approval_decided",),
     ChildApprovalRequested: ("approval_requested",),
     ChildApprovalDecided: ("approval_decided",),
+    InputRequested: ("input_requested",),
+    InputReceived: ("input_received",),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
@@ -123,6 +129,10 @@ Row = tuple[str, JSON, dict[str, JSON]]
 """An event's wire name, content and metadata."""
 
 
+PRIVATE = "private"
+"""The metadata key for the contents of answers, and what tools need to continue a call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One log record of a run. `timestamp` is in seconds since the epoch."""
@@ -134,6 +144,14 @@ class Record:
     timestamp: float
     content: JSON = None
     metadata: Mapping[str, JSON] = field(default_factory=dict)
+
+
+def shown(record: Record) -> Record:
+    """Return the record as clients may see it: without private metadata."""
+    if PRIVATE not in record.metadata:
+        return record
+    public = {key: value for key, value in record.metadata.items() if key != PRIVATE}
+    return replace(record, metadata=public)
 
 
 def is_terminal(record: Record) -> bool:
@@ -240,10 +258,12 @@ _CHILD_DECIDED = Form(
 _DECIDED = Form(
     ApprovalDecided, "call_id", "decision_id", "reason", "subject", "is_expired", "caller"
 )
+_INPUT = Form(InputRequest, "kind", "schema", "url")
+_RECEIVED = Form(InputReceived, "call_id", "input_id", "seq", "subject", "caller", "is_expired")
 _RESULT = Form(Result, "call_id", "value", "error", "finish_reason", "child", child=CHILD)
 
 
-def encode(event: Event) -> Row:  # noqa: C901 - a table
+def encode(event: Event) -> Row:  # noqa: C901, PLR0912 - a table
     """Return an event's wire name, content and metadata. Raises `LoopError` if unknown."""
     if plain := _PLAIN.get(type(event)):
         content = None if plain.content is None else plain.way.write(getattr(event, plain.content))
@@ -273,6 +293,10 @@ def encode(event: Event) -> Row:  # noqa: C901 - a table
         case ChildApprovalDecided(path, decision):
             about = {"call_id": approval_id(path), **_CHILD_DECIDED.write(event)}
             return "approval_decided", decision, about
+        case InputRequested():
+            return _asked_row(event)
+        case InputReceived(action=action, content=content):
+            return "input_received", action, _RECEIVED.write(event) | _private(content=content)
         case _:
             raise LoopError(f"{type(event).__name__} has no record form")
 
@@ -322,6 +346,11 @@ def decode(  # noqa: C901, PLR0912 - a table
             return _CHILD_DECIDED.read(metadata, decision=content)
         case "approval_decided":
             return _DECIDED.read(metadata, decision=content, call=_read_new_call(metadata))
+        case "input_requested":
+            return _read_asked(content, metadata)
+        case "input_received":
+            private = metadata.get(PRIVATE, {})
+            return _RECEIVED.read(metadata, action=content, content=private.get("content"))
         case _ if event_type in _PLAIN_BY_NAME:
             plain = _PLAIN_BY_NAME[event_type]
         case _:
@@ -452,6 +481,33 @@ def _child_requested_row(event: ChildApprovalRequested) -> Row:
     if event.reason:
         about["reason"] = event.reason
     return "approval_requested", event.content, about
+
+
+def _private(**values: JSON) -> dict[str, JSON]:
+    found: dict[str, JSON] = {name: value for name, value in values.items() if value is not None}
+    return {PRIVATE: found} if found else {}
+
+
+def _asked_row(event: InputRequested) -> Row:
+    about: dict[str, JSON] = {"call_id": event.call_id, **_INPUT.write(event.request)}
+    about |= {"expires_at": event.expires_at, **_private(state=event.state)}
+    if below := event.below:
+        child: dict[str, JSON] = {"url": below.url, "task_id": below.task_id, "seq": below.seq}
+        about |= {"path": list(event.call_id.split(".")), "agent": below.agent, "child": child}
+    return "input_requested", event.request.message, about
+
+
+def _read_asked(message: str, metadata: Mapping[str, Any]) -> InputRequested:
+    child, below = metadata.get("child"), None
+    if child:
+        below = AskedBelow(metadata["agent"], child["url"], child["task_id"], child["seq"])
+    return InputRequested(
+        metadata["call_id"],
+        _INPUT.read(metadata, message=message),
+        metadata["expires_at"],
+        metadata.get(PRIVATE, {}).get("state"),
+        below,
+    )
 
 
 def _read_child_requested(content: Stored, metadata: Mapping[str, Any]) -> ChildApprovalRequested:

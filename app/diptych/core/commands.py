@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from diptych.core.events import Event
-from diptych.core.messages import Call
+from diptych.core.events import Event, InputAction
+from diptych.core.messages import JSON, Call, JSONObject
 from diptych.core.model_request import ModelRequest
 
 Purpose = Literal["actions", "answer", "either", "summary"]
@@ -35,17 +35,38 @@ class AskModel:
 
 
 @dataclass(frozen=True, slots=True)
+class InputAnswer:
+    """The answer to a call's question; only an accepted one has `content`."""
+
+    action: InputAction
+    content: JSONObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The answer to a call's newest question, and the `state` that was logged with it.
+
+    Without a state, the call cannot continue in another process: it is made anew.
+    """
+
+    state: JSON
+    answer: InputAnswer
+
+
+@dataclass(frozen=True, slots=True)
 class MakeCall:
     """Make a call; its references are resolved and its arguments valid.
 
     `is_retry`: its start is already logged, and it is safe to repeat; a delegation is not sent
-    again but resumed by its context. `is_approved`: do not ask for approval again.
+    again but resumed by its context. `is_approved`: do not ask for approval again. `resumed`: the
+    call has its answer; if no process waits for it with an open connection, make it with this.
     """
 
     call: Call
     step: int
     is_retry: bool = False
     is_approved: bool = False
+    resumed: Resumed | None = None
 
 
 @dataclass(frozen=True, slots=True)

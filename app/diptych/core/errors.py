@@ -11,6 +11,8 @@
     │   ├── RunEnded                the run has ended
     │   ├── ApprovalNotFound        no such call needed approval
     │   ├── AlreadyDecided          the approval has been decided
+    │   ├── InputNotFound           no such call asked for input
+    │   ├── AlreadyAnswered         the question has been answered
     │   ├── DecisionRefused         a child agent refused the decision
     │   ├── NotResumable            the run cannot be resumed
     │   ├── RunNotFound             there was never such a run
@@ -114,6 +116,21 @@ class AlreadyDecided(RequestError):
     """A second decision on a call; the message names the first, and who made it."""
 
     code = "already_decided"
+
+
+class InputNotFound(RequestError):
+    """An answer to a call that never asked for input."""
+
+    code = "input_not_found"
+
+    def __init__(self) -> None:
+        super().__init__("no call with this id asks for input in this run")
+
+
+class AlreadyAnswered(RequestError):
+    """A second answer to a question; the message names the first action, and its subject."""
+
+    code = "already_answered"
 
 
 class DecisionRefused(RequestError):

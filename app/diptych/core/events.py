@@ -123,6 +123,73 @@ def approval_id(path: tuple[str, ...]) -> str:
     return ".".join(path)
 
 
+InputKind: TypeAlias = Literal["form", "url", "sign_in", "caller_tool"]
+InputAction: TypeAlias = Literal["accept", "decline", "cancel"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """A question of a call.
+
+    `form`: for values that match a `schema`. `url`: to visit a page. `sign_in`: to sign in there.
+    `caller_tool`: for the result of a tool that the run's caller brought.
+    """
+
+    kind: InputKind
+    message: str
+    schema: JSONObject | None = None
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBelow:
+    """Where a child run's question goes on: `task_id` at `url`, reached as `agent`.
+
+    `seq` is the question's record in the child's log.
+    """
+
+    agent: str
+    url: str
+    task_id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequested:
+    """A call that has started waits for input (loop.md §6). A call may ask repeatedly.
+
+    Unanswered, it is cancelled at `expires_at` (seconds since the epoch). With its `state` the tool
+    can continue the call in another process; without, an open connection holds the question. For a
+    call of a child run, `call_id` is the path of call ids, joined by dots.
+    """
+
+    call_id: str
+    request: InputRequest
+    expires_at: float
+    state: JSON = None
+    below: AskedBelow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputReceived:
+    """A question was answered, or cancelled; the first answer counts.
+
+    `action` is "closed" for a child run's call that no longer waits: its run ended. `input_id`
+    identifies the answer. `content` is for the call alone: it is logged, but never shown. It
+    concerns the question that was open at the record `seq` of this run's log, or of the child's.
+    The other fields are those of `ApprovalDecided`.
+    """
+
+    call_id: str
+    action: InputAction | Literal["closed"]
+    input_id: str
+    seq: int
+    content: JSONObject | None = None
+    subject: str = ""
+    caller: str = ""
+    is_expired: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class MessageQueued:
     """A message for a run that exists (loop.md §6).
@@ -398,7 +465,7 @@ class Aborted:
 Stop: TypeAlias = Failed | Aborted
 """Ends that may come from outside, in any phase."""
 
-Signal: TypeAlias = Stop | MessageQueued | QueueCleared | ApprovalDecided
+Signal: TypeAlias = Stop | MessageQueued | QueueCleared | ApprovalDecided | InputReceived
 """Events that can be sent to an existing run (compare Temporal's signals)."""
 
 Terminal: TypeAlias = Completed | StepsExhausted | Stop
@@ -417,6 +484,8 @@ Event: TypeAlias = (
     | ApprovalDecided
     | HookEvent
     | ChildApproval
+    | InputRequested
+    | InputReceived
     | Called
     | Returned
     | Streamed

@@ -3,6 +3,7 @@
 A new owner repeats some of them, and must not repeat others.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from diptych.core import prompt
@@ -25,13 +26,22 @@ from diptych.core.events import (
     ContextRefused,
     Event,
     FormatChanged,
+    InputReceived,
+    InputRequested,
     OwnerChanged,
     Replied,
     Returned,
     StepJudged,
 )
-from diptych.core.state import Run, calls_awaiting_decision, open_calls, updated
+from diptych.core.state import (
+    OpenInput,
+    Run,
+    calls_awaiting_decision,
+    open_calls,
+    updated,
+)
 
+TAKEN_OVER_ID = "taken over"
 Next = tuple[Run, tuple[Command, ...]]
 """A run after an event, and the resulting commands."""
 
@@ -53,7 +63,9 @@ def unanswered(run: Run, event: Event) -> tuple[Command, ...]:
 
 def take_over(run: Run, event: OwnerChanged) -> Next:
     """Revise the pending commands for a new owner; it cannot know how far the old one came (§9)."""
-    revised = [_for_new_owner(run, c, event) for c in run.pending]
+    questions = _without_connection(run, event)
+    revised = [_for_new_owner(run, c, event) for c in run.pending if not _cancels(c, questions)]
+    revised += [_end_question(run, each) for each in questions]
     if event.lost_tail:
         # The lost records may contain starts of calls that seem not issued, and approvals.
         known = run.progress.issued - calls_awaiting_decision(run)
@@ -63,6 +75,29 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
         issued = run.progress.issued | {c.id for c in lost}
         run = updated(run, progress=replace(run.progress, issued=issued))
     return issue(updated(run, pending=()), *revised)
+
+
+def _without_connection(run: Run, event: OwnerChanged) -> Sequence[OpenInput]:
+    """Return the questions that cannot be answered any more, as their connections are gone.
+
+    With a `state`, a question stays open, unless the lost records may contain its answer.
+    """
+    own = (each for each in run.open_inputs if each.requested.below is None)
+    return [each for each in own if each.requested.state is None or event.lost_tail]
+
+
+def _end_question(run: Run, lost: OpenInput) -> Command:
+    """Return the cancellation, after which the call is made again; or its unknown outcome."""
+    call = next(each for each in run.calls if each.id == lost.call_id)
+    if is_repeatable(call, run.catalog):
+        return Emit(InputReceived(call.id, "cancel", TAKEN_OVER_ID, lost.seq))
+    return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
+
+
+def _cancels(command: Command, lost: Sequence[OpenInput]) -> bool:
+    event = command.event if isinstance(command, Emit) else None
+    ids = {each.call_id for each in lost}
+    return isinstance(event, InputReceived) and event.call_id in ids
 
 
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
@@ -81,7 +116,7 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
             return given
 
 
-def _answers(event: Event, given: Command) -> bool:
+def _answers(event: Event, given: Command) -> bool:  # noqa: C901 - a table
     match given, event:
         case AskModel(), Replied() | FormatChanged() | ContextRefused() | Compacted():
             return True
@@ -93,6 +128,10 @@ def _answers(event: Event, given: Command) -> bool:
             return True
         case MakeCall(call), ApprovalRequested(due):
             return call.id == due.id
+        case MakeCall(call), InputRequested(call_id):
+            return call.id == call_id
+        case Emit(InputReceived(due)), InputReceived(call_id):
+            return due == call_id
         case MakeCall(call), Returned(result):
             return call.id == result.call_id
         case Emit(Returned(due)), Returned(result):

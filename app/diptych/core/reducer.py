@@ -10,6 +10,8 @@ Phase 1 asks the model for actions and makes the calls; phase 2 asks for the ans
     ACT     Replied, with calls       MakeCall of each              `act.take_reply`
     CALL    ApprovalRequested         (instead of the call: `runs.call_maker` asks for approval)
     CALL    ApprovalDecided           MakeCall again, is_approved   `take_decision`
+    CALL    InputRequested            (the call goes on with the answer)
+    CALL    InputReceived             MakeCall again, resumed       `inputs.take_input`
     CALL    Returned, the last one    AskModel, whole: "actions"    `act.take_result`
     ACT     Replied, prose or `{}`    AskModel, streamed: "answer"  `act.take_reply`
     ANSWER  Streamed, each piece      (logged and sent)             `_take_text`
@@ -72,6 +74,8 @@ from diptych.core.events import (
     Event,
     Failed,
     FormatChanged,
+    InputReceived,
+    InputRequested,
     MessageQueued,
     Offered,
     OwnerChanged,
@@ -87,6 +91,7 @@ from diptych.core.events import (
     Terminal,
 )
 from diptych.core.fitting import question_place
+from diptych.core.inputs import may_ask, may_receive, take_input, take_question
 from diptych.core.messages import ChildRun, Message
 from diptych.core.pending import Next, take_over, unanswered
 from diptych.core.queues import clear_messages, deliver_all, deliver_steering, put_message
@@ -162,6 +167,10 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
             return take_decision(run, event)
         case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
             return take(run, event), ()
+        case Phase.CALL, InputRequested() if may_ask(run, event):
+            return take_question(run, event)
+        case Phase.CALL, InputReceived() if may_receive(run, event):
+            return take_input(run, event)
         case Phase.CALL, Called(call) if (
             call.id in run.progress.issued and call.id not in run.started
         ):

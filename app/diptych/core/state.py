@@ -13,6 +13,8 @@ from diptych.core.events import (
     ApprovalRequested,
     CallFormat,
     ChildApprovalRequested,
+    InputReceived,
+    InputRequested,
     MessageQueued,
     Origin,
     Returned,
@@ -148,6 +150,19 @@ class Draft:
     candidate: Candidate | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OpenInput:
+    """A question without an answer; `seq` is its record, in this run's log or in the child's."""
+
+    requested: InputRequested
+    seq: int
+
+    @property
+    def call_id(self) -> str:
+        """The id of this run's call that asks, or below which another asks."""
+        return self.requested.call_id.partition(".")[0]
+
+
 @dataclass(frozen=True)  # without slots, for `updated`
 class Run:
     """One request on its way to its end. `history` is the session's conversation before it."""
@@ -191,6 +206,8 @@ class Run:
     open_approvals: tuple[ApprovalRequested, ...] = ()  # in the order of the requests
     child_approvals: tuple[ChildApprovalRequested, ...] = ()  # calls of child runs
     children_decided: frozenset[tuple[str, ...]] = frozenset()  # paths of decided ones
+    open_inputs: tuple[OpenInput, ...] = ()  # in the order of the questions
+    asked_below: Mapping[str, int] = field(default_factory=dict)  # newest question, by call path
     context_ids: Mapping[str, str] = field(default_factory=dict)  # of sent delegations, by call
     started: tuple[str, ...] = ()  # ids of all sent calls, in order
     results: tuple[Result, ...] = ()  # of the whole run, in order of arrival
@@ -268,3 +285,18 @@ def calls_awaiting_decision(run: Run) -> frozenset[str]:
     events = (command.event for command in run.pending if isinstance(command, Emit))
     results = {event.result.call_id for event in events if isinstance(event, Returned)}
     return frozenset(requested.call.id for requested in run.open_approvals) - results
+
+
+def calls_awaiting_input(run: Run) -> frozenset[str]:
+    """Return the ids of this run's own calls with an open question."""
+    return frozenset(each.requested.call_id for each in own_inputs(run))
+
+
+def own_inputs(run: Run) -> tuple[OpenInput, ...]:
+    """Return the open questions of the run's own calls, without cancelled ones."""
+    if not run.open_inputs:
+        return ()
+    events = (command.event for command in run.pending if isinstance(command, Emit))
+    cancelled = {event.call_id for event in events if isinstance(event, InputReceived)}
+    asked = (each for each in run.open_inputs if each.requested.below is None)
+    return tuple(each for each in asked if each.call_id not in cancelled)

@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from diptych.access.caller import Caller, OwnRun, current_caller
 from diptych.access.grants import Right
-from diptych.core.approval_records import Approval, approvals_of, open_approvals
 from diptych.core.codec import Record
 from diptych.core.errors import RunLost, RunNotFound
 from diptych.core.text import well_formed
+from diptych.core.waits import Wait, approvals_of, open_approvals
 from diptych.http.audit import audited
 from diptych.http.bodies import Body, json_router
 from diptych.http.guarded_runs import own_entries
@@ -89,7 +89,7 @@ def approval_routes(runs: RunService) -> APIRouter:
         wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)
         records = await approvals.decide(run_id, call_id, wanted)
         found = next(a for a in approvals_of(records) if a.call_id == call_id)
-        if found.decided:
+        if found.answered:
             return approval_view(found)
         if found.is_open:
             response.status_code = 202  # decided below, and known here as soon as that comes up
@@ -104,20 +104,20 @@ class GuardedApprovals:
     def __init__(self, runs: RunService) -> None:
         self._runs = runs
 
-    async def open_approvals(self, limit: int) -> Sequence[Approval]:
+    async def open_approvals(self, limit: int) -> Sequence[Wait]:
         """List the waiting calls of up to `limit` visible runs, newest run first."""
-        found: list[Approval] = []
-        for entry in await self._runs_awaiting_decision(current_caller(), limit):
+        found: list[Wait] = []
+        for entry in await self._waiting_runs(current_caller(), limit):
             try:
                 found += open_approvals(await self._runs.records(entry.run_id))
             except (RunNotFound, RunLost):
                 continue  # it was removed meanwhile
         return found
 
-    async def _runs_awaiting_decision(self, caller: Caller, limit: int) -> Sequence[RunEntry]:
+    async def _waiting_runs(self, caller: Caller, limit: int) -> Sequence[RunEntry]:
         if caller.may(Right.APPROVE) or caller.may(Right.READ):
-            return await self._runs.runs_awaiting_decision(limit)
-        return await own_entries(caller, self._runs.runs_awaiting_decision, None, limit)
+            return await self._runs.waiting_runs(limit)
+        return await own_entries(caller, self._runs.waiting_runs, None, limit)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call; see `RunService.decide`. Raises `Forbidden`, `RunNotFound` too."""

@@ -1,6 +1,6 @@
 """Logs allowed and refused actions of known callers on `diptych.audit`, a JSON line each.
 
-Approval decisions are logged for unknown callers too.
+Decisions on approvals and answers to questions are logged for unknown callers too.
 """
 
 import json
@@ -17,7 +17,16 @@ from diptych.core.errors import RequestError, RunNotFound
 from diptych.net.redaction import without_tokens
 
 What = Literal[
-    "start", "resume", "steer", "follow-up", "clear", "cancel", "delete", "delete-run", "decide"
+    "start",
+    "resume",
+    "steer",
+    "follow-up",
+    "clear",
+    "cancel",
+    "delete",
+    "delete-run",
+    "decide",
+    "answer",
 ]
 _audit = logging.getLogger("diptych.audit")
 
@@ -26,8 +35,8 @@ _audit = logging.getLogger("diptych.audit")
 class AuditEntry:
     """The object of an audit line: a run's id, or a deleted session's.
 
-    For approvals, `call` is the call's id, `decision` the requested one, `outcome` the one in
-    force, `why` its reason.
+    For approvals and questions, `call` is the call's id, `decision` the requested one or the
+    action, `outcome` the one in force, `why` its reason.
     """
 
     about: str = ""
@@ -41,9 +50,8 @@ class AuditEntry:
 def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterator[AuditEntry]:
     """Log whether the block was allowed or refused.
 
-    Other failures are not logged; unknown callers only with their approval decisions. If the store
-    or this process fails during a decision, its outcome is `unconfirmed`: it may have been
-    recorded.
+    Other failures are not logged; unknown callers only with their decisions and answers. If the
+    store or this process fails meanwhile, the outcome is `unconfirmed`: it may have been recorded.
     """
     noted = AuditEntry(about)
     try:
@@ -76,7 +84,7 @@ def _refusal(error: Exception) -> str:
 
 
 def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: str = "") -> None:
-    is_decision = what == "decide" and not refusal
+    is_decision = what in {"decide", "answer"} and not refusal
     if caller.subject is None and not is_decision:
         return
     level = logging.WARNING if refusal or is_decision else logging.INFO

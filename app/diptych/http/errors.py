@@ -64,6 +64,8 @@ STATUS_OF_CODE = {
     "decision_refused": 403,
     "agent_unavailable": 503,
     "approval_not_found": 404,
+    "input_not_found": 404,
+    "already_answered": 409,
     "invalid_arguments": 422,
     "model_not_found": 404,
     "model_without_price": 403,  # of a ModelAPI's proxy

@@ -12,7 +12,7 @@ from functools import partial
 from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
-from diptych.core.codec import Record
+from diptych.core.codec import Record, shown
 from diptych.core.errors import RunLost, RunNotFound
 from diptych.core.events import MessageQueued, Origin
 from diptych.core.text import one_line
@@ -242,7 +242,7 @@ class GuardedSessions:
 
     async def read(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
         """Read records of a run returned by `entries` or `entry`."""
-        return await self._log.read(run_id, after, limit)
+        return [shown(record) for record in await self._log.read(run_id, after, limit)]
 
     async def count_events(self, session_id: str | None) -> int:
         """Count the events of a session, or of all that the caller may see."""

@@ -29,10 +29,10 @@ from diptych.access.caller import Forbidden, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import LimitExceeded
 from diptych.core import messages
-from diptych.core.approval_records import note_approvals, open_approvals
 from diptych.core.codec import TERMINAL, Record, is_terminal
 from diptych.core.errors import InvalidRequest, Overloaded, RequestError, StoreError
 from diptych.core.messages import JSON, JSONObject
+from diptych.core.waits import note_waits, open_waits
 from diptych.http.agent_profile import MCP_PATH, MCP_TOOLS, AgentProfile
 from diptych.http.bodies import Body
 from diptych.http.errors import RunFailed, first_problem
@@ -230,7 +230,7 @@ class AgentServer:
         reader = RunReader(self._runs, entry)
         try:
             records = await self._records(context, reader)
-            if open_approvals(records):
+            if open_waits(records):
                 return _failed(_waiting_text(entry, records))
             if not (records and is_terminal(records[-1])):
                 raise reader.handed_over()
@@ -254,7 +254,7 @@ class AgentServer:
                 for item in batch:
                     collect(records, item)
                     if isinstance(item, Record):
-                        note_approvals(waiting, item)
+                        note_waits(waiting, item)
                     if text := _progress(item):
                         reported += 1
                         await context.session.report_progress(reported, message=text)
@@ -329,13 +329,13 @@ def _last_answer(records: list[Record]) -> str:
 
 def _waiting_text(entry: RunEntry, records: list[Record]) -> str:
     calls = "; ".join(
-        f"call {approval.call_id}: {json.dumps(approval.requested.content)}"
-        for approval in open_approvals(records)
+        f"call {wait.call_id}: {json.dumps(wait.requested.content)}" for wait in open_waits(records)
     )
     path = f"/v1/runs/{entry.run_id}"
     return (
-        f"The run {entry.run_id} waits for an approval of {calls}. A person decides with "
-        f"`diptych approvals` or at {path}/approvals/CALL. Then the run goes on: read its answer "
+        f"The run {entry.run_id} waits for a person: {calls}. Approvals are decided with "
+        f"`diptych approvals` or at {path}/approvals/CALL, questions answered at "
+        f"{path}/inputs/CALL. Then the run goes on: read its answer "
         f"at {path}, or ask again with the session {entry.session_id!r}."
     )
 

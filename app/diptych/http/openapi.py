@@ -5,6 +5,7 @@ FastAPI describes paths, parameters and bodies. Routes declare replies with `rep
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
@@ -20,10 +21,11 @@ ERRORS = {
     "`invalid_signature`: a trigger's delivery is not signed as it must be.",
     403: "`forbidden`: the message names the right that this needs.",
     404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found`, "
+    "`input_not_found`, "
     "`previous_response_not_found`, `item_not_found` or `trigger_not_found`: there never was one.",
     409: "`session_busy`; `run_over`: the run has ended and takes no message; "
     "`too_many_messages`: the run takes no more; `already_decided`: the message names the "
-    "decision and who made it; `not_resumable`; `aborted`.",
+    "decision and who made it; `already_answered`: likewise; `not_resumable`; `aborted`.",
     410: "`run_lost`: the run existed, and its record is gone.",
     413: "`body_too_large`: the body is larger than 1 MiB.",
     415: "`unsupported_media_type`: the body is not declared as JSON. "
@@ -179,7 +181,7 @@ def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
     for item in built["paths"].values():
         for operation in item.values():
             operation["summary"] = operation["summary"].capitalize()
-    built["paths"] |= _a2a_paths() | {MCP_PATH: {"post": _MCP}}
+    built["paths"] |= _a2a_paths() | {MCP_PATH: {"post": deepcopy(_MCP)}}
     for path, item in built["paths"].items():
         for operation in item.values():
             is_open = path in OPEN_PATHS

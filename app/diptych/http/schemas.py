@@ -104,6 +104,43 @@ class ApprovalList(Reply):
     data: list[Approval]
 
 
+class Input(Reply):
+    """A question of a call that waits for a person's input, or waited for it."""
+
+    object: Literal["input"]
+    run_id: str
+    session_id: str
+    call_id: str
+    path: list[str]
+    """The ids of the calls that lead to it: of a call of the run itself, only its own."""
+    agent: str | None = None
+    """Of a call of a run below: the agent to which the first call of the path delegated."""
+    kind: Literal["form", "url", "sign_in", "caller_tool"]
+    """`form`: for values that match the `schema`. `url`: to visit a page. `sign_in`: to sign in at
+    the `url`. `caller_tool`: for the result of a tool of the run's caller."""
+    message: str
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    url: str | None = None
+    status: Literal["waiting", "answered", "closed"]
+    """`closed`: the call ended, or its run."""
+    requested_at: Time
+    expires_at: Time
+    """When the question is cancelled if nobody has answered."""
+    action: Literal["accept", "decline", "cancel"] | None = None
+    answered_at: Time | None = None
+    answered_by: str | None = None
+    """The subject that answered, where it is known."""
+    passed_on_by: str | None = None
+    """The agent that passed the answer on, if one did: then `answered_by` is its word."""
+
+
+class InputList(Reply):
+    """Questions that wait for answers."""
+
+    object: Literal["list"]
+    data: list[Input]
+
+
 class RunError(Reply):
     """Why a run has no answer."""
 
@@ -153,7 +190,7 @@ class Run(Reply):
         "queued", "running", "input-required", "completed", "failed", "aborted", "max_steps"
     ]
     """The last four are the terminal events. `queued`: an earlier run of its session goes first.
-    `input-required`: a call waits for a decision."""
+    `input-required`: a call waits for a decision or for input."""
     created_at: Time
     updated_at: Time
     """The time of its newest event."""
@@ -162,6 +199,7 @@ class Run(Reply):
     resumes: str | None = None
     """The id of the run that this one takes up."""
     approvals: list[Approval] | None = None
+    inputs: list[Input] | None = None
     queue: Queue | None = None
     """When one run is read that has not ended."""
     text: str | None = None

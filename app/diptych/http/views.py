@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from diptych.budgets.recorded_use import RecordedUse
-from diptych.core.approval_records import Approval, approvals_of, open_approvals
 from diptych.core.codec import Record, is_terminal
 from diptych.core.events import MessageQueued
 from diptych.core.json_values import usage_value
 from diptych.core.messages import Usage
+from diptych.core.waits import Wait, open_waits, waits_of
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.ids import public_id, subject_of
@@ -51,8 +51,11 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
     }
     if records and "resumes" in records[0].metadata:
         view["resumes"] = records[0].metadata["resumes"]
-    if approvals := approvals_of(records):
-        view["approvals"] = [approval_view(approval) for approval in approvals]
+    waits = waits_of(records)
+    if approvals := [approval_view(wait) for wait in waits if wait.is_for_approval]:
+        view["approvals"] = approvals
+    if inputs := [input_view(wait) for wait in waits if not wait.is_for_approval]:
+        view["inputs"] = inputs
     if newest and is_terminal(newest):
         view |= _outcome(records)
     elif answers := answers_so_far(records):
@@ -90,7 +93,7 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def approval_view(approval: Approval) -> dict[str, Any]:
+def approval_view(approval: Wait) -> dict[str, Any]:
     """Return a call that waits, or waited, for a decision."""
     requested = approval.requested
     about: Mapping[str, Any] = requested.metadata
@@ -108,7 +111,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "requested_at": timestamp(requested.timestamp),
         "expires_at": timestamp(about["expires_at"]),
     }
-    if decided := approval.decided:
+    if decided := approval.answered:
         view["status"] = "decided"
         view["decision"] = decided.content
         view["decided_at"] = timestamp(decided.timestamp)
@@ -120,12 +123,39 @@ def approval_view(approval: Approval) -> dict[str, Any]:
     return view
 
 
+def input_view(wait: Wait) -> dict[str, Any]:
+    """Return a question of a call, without the content of its answer."""
+    requested = wait.requested
+    about: Mapping[str, Any] = requested.metadata
+    view = {
+        "object": "input",
+        "run_id": requested.run_id,
+        "session_id": public_id(requested.session_id),
+        "call_id": wait.call_id,
+        "path": about.get("path", [wait.call_id]),
+        "kind": about["kind"],
+        "message": requested.content,
+        **{key: about[key] for key in ("schema", "url", "agent") if key in about},
+        "status": "waiting" if wait.is_open else "closed",
+        "requested_at": timestamp(requested.timestamp),
+        "expires_at": timestamp(about["expires_at"]),
+    }
+    if answered := wait.answered:
+        view |= {"status": "answered", "action": answered.content}
+        view["answered_at"] = timestamp(answered.timestamp)
+        names = {"subject": "answered_by", "caller": "passed_on_by"}
+        view |= {
+            name: answered.metadata[key] for key, name in names.items() if key in answered.metadata
+        }
+    return view
+
+
 def run_status(entry: RunEntry, records: Sequence[Record]) -> str:
     """Return a run's status; its records may be newer than the entry."""
     if not records:
         return entry.status
     newest = records[-1]
-    if open_approvals(records):
+    if open_waits(records):
         return "input-required"
     if is_terminal(newest):
         return newest.event_type

@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Literal, TypeAlias
 
-from diptych.core.approval_records import note_approvals
 from diptych.core.codec import Record
 from diptych.core.errors import AlreadyDecided, InvalidRequest, RunEnded
 from diptych.core.messages import JSONObject
 from diptych.core.reading.strict_json import decode_json
 from diptych.core.text import well_formed
+from diptych.core.waits import note_waits
 from diptych.library.events import Approval, Event, EventReader
 from diptych.library.hooks import call_function
 from diptych.library.results import waiting_calls
@@ -65,7 +65,7 @@ class Following:
                 for item in batch:
                     collect(self.records, item)
                     if isinstance(item, Record):
-                        note_approvals(self._open, item)
+                        note_waits(self._open, item)
                     for event in reader.read([item]):
                         yield event
                 waiting = await self._waiting() if self._open else ()

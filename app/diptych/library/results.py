@@ -8,11 +8,11 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from diptych.budgets.recorded_use import RecordedUse
-from diptych.core.approval_records import open_approvals
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import DiptychError, InvalidRequest
 from diptych.core.messages import JSONObject, Usage
 from diptych.core.output_schema import schema_problem
+from diptych.core.waits import open_approvals
 from diptych.library.events import Approval, Event, approval_of
 from diptych.runs.answers import whole_answer
 from diptych.runs.subscription import HANDED_OVER

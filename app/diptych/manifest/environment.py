@@ -19,6 +19,7 @@ _DEFAULTS = ProcessSettings()
 
 MOCK = "DEBUG_MOCK_RESPONSES"
 PUBLIC_URL = "PUBLIC_URL"
+TOKEN_KEY = "DIPTYCH_TOKEN_KEY"  # noqa: S105 - its name
 SHUTDOWN_GRACE = "SHUTDOWN_GRACE_SECONDS"
 MEMORY_LIMIT = "MEMORY_LIMIT"
 MIN_MEMORY = 64 * 2**20  # bytes
@@ -58,6 +59,11 @@ PROCESS_VARIABLES = (
     ),
     EnvironmentVariable(
         PUBLIC_URL, "The agent's URL in its agent card. If absent, the host of each request."
+    ),
+    EnvironmentVariable(
+        TOKEN_KEY,
+        "The key that encrypts OAuth tokens in the store: random text of 32 characters or more. "
+        "Several, separated by commas, decrypt; the first encrypts.",
     ),
     EnvironmentVariable(
         SHUTDOWN_GRACE,

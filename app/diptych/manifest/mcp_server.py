@@ -30,16 +30,20 @@ from diptych.manifest.fields import (
 from diptych.manifest.metadata import SharedManifest
 from diptych.manifest.rules import Rule, StrictModel, UniqueNames, pattern
 from diptych.manifest.settings import ALL_TOOLS
-from diptych.manifest.tools import VISIBLE, Override, Path, Pins
+from diptych.manifest.tools import ONE_AUTHORIZATION, VISIBLE, Override, Path, Pins, ToolAuth
 
 
 class RemoteServer(StrictModel):
     """A server that runs elsewhere."""
 
+    rules = (ONE_AUTHORIZATION,)
+
     url: Url
     """Its MCP endpoint (streamable HTTP)."""
     headers: Headers = ()
     """HTTP headers that every request to the server carries."""
+    auth: ToolAuth | None = None
+    """How Agents get OAuth tokens for the server. An Agent's own comes before it."""
 
 
 class ContainerImage(StrictModel):

@@ -16,7 +16,7 @@ from diptych.manifest.agent import PLATFORM_POLICY, AgentSpec, PeerSpec
 from diptych.manifest.budget import Limited, PricesSpec, SharedBudgetSpec
 from diptych.manifest.cluster import ContainerSpec
 from diptych.manifest.documents import FieldPath, SourceLocation
-from diptych.manifest.environment import MOCK, PUBLIC_URL
+from diptych.manifest.environment import MOCK, PUBLIC_URL, TOKEN_KEY
 from diptych.manifest.fields import url_problem
 from diptych.manifest.model import ModelSpec
 from diptych.manifest.model_references import ModelReferences
@@ -43,6 +43,7 @@ from diptych.manifest.settings import (
 from diptych.manifest.tool_references import ToolReferences
 from diptych.manifest.tools import ToolServerRef, ToolServerSpec
 from diptych.manifest.validation import raise_problems
+from diptych.net.redaction import SECRETS
 from diptych.policy.rules import LayeredPolicy, Policy, Rule
 from diptych.policy.unmatched import NamedCalls, is_glob
 from diptych.ports import ValueProvider
@@ -50,6 +51,7 @@ from diptych.runs.definition import AgentDefinition, HookConfig
 from diptych_cel.expressions import check_expression
 from diptych_cron import Cron
 
+MIN_TOKEN_KEY = 32  # characters
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _REPLY_FIELDS = frozenset({"content", "tool_calls", "error"})  # one of them is in each reply
 _ENV: FieldPath = ("spec", "container", "env")
@@ -138,6 +140,7 @@ class _Resolver(ToolReferences, ModelReferences):
             tools=tuple(self.tool(("spec", "tools", i), tool) for i, tool in enumerate(spec.tools)),
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
             public_url=self._public_url(env),
+            token_keys=self._token_keys(env),
             exposed_url=spec.expose.url if spec.expose else None,
             store=self._store(spec.sessions),
             hooks=tuple(self._hook(("spec", "hooks", i), h) for i, h in enumerate(spec.hooks)),
@@ -181,6 +184,21 @@ class _Resolver(ToolReferences, ModelReferences):
             path = variable_path(self._manifest.spec.container, PUBLIC_URL)
             self.add_problem(path, f"{PUBLIC_URL} {problem}")
         return url.rstrip("/")
+
+    def _token_keys(self, env: Mapping[str, ValueProvider]) -> tuple[str, ...]:
+        text = (env[TOKEN_KEY]() if TOKEN_KEY in env else None) or ""
+        keys = [key.strip() for key in (text or self.targets.environ.get(TOKEN_KEY, "")).split(",")]
+        keys = list(filter(None, keys))
+        for key in keys:
+            SECRETS.remember(key)
+        if any(len(key) < MIN_TOKEN_KEY for key in keys):
+            path = variable_path(self._manifest.spec.container, TOKEN_KEY) if text else ("spec",)
+            self.add_problem(
+                path,
+                f"{TOKEN_KEY} must be random text of {MIN_TOKEN_KEY} characters or more; "
+                "`openssl rand -hex 32` prints one",
+            )
+        return tuple(keys)
 
     def _peer(self, path: FieldPath, peer: PeerSpec) -> PeerConfig:
         url = peer.url or self.agent_url(path, peer)

@@ -159,6 +159,21 @@ class OverrideConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolAuthConfig:
+    """How an agent gets OAuth tokens for a tool server: its own, or one for each person.
+
+    The secret or key is read at each request for a token. Only `issuer` is sent them.
+    """
+
+    is_personal: bool = False
+    client_id: str = ""
+    client_secret: ValueProvider | None = None
+    private_key: ValueProvider | None = None
+    scopes: tuple[str, ...] = ()
+    issuer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolServerConfig:
     """One MCP server: exactly one of `url`, `command` (stdio) and `functions` (in this process).
 
@@ -173,6 +188,7 @@ class ToolServerConfig:
     functions: tuple[ToolFunction, ...] = ()
     env: Mapping[str, ValueProvider | str] = field(default_factory=dict)
     headers: Mapping[str, ValueProvider] = field(default_factory=dict)
+    auth: ToolAuthConfig | None = None
     allow: tuple[str, ...] = ALL_TOOLS
     timeout: float = CALL_TIMEOUT
     overrides: tuple[OverrideConfig, ...] = ()
@@ -274,7 +290,8 @@ class AgentConfig:
     places of hooks join it later. `mounted_keys` are read from files that may be missing, by the
     names that people know the keys by. Runs and sessions are in the `store`, else in the `data`
     folder, else in memory. Runs share `budgets`. New runs take the newest model of `model_file`.
-    In a pod there are no `schedules`: the operator makes CronJobs of them.
+    In a pod there are no `schedules`: the operator makes CronJobs of them. `token_keys` encrypt
+    OAuth tokens in the store, the first one new tokens.
     """
 
     name: str
@@ -301,6 +318,7 @@ class AgentConfig:
     schedules: tuple[ScheduleConfig, ...] = ()
     triggers: tuple[TriggerConfig, ...] = ()
     model_file: "ModelFile | None" = None
+    token_keys: tuple[str, ...] = field(default=(), repr=False)
 
 
 def opened(config: AgentConfig) -> AgentConfig:

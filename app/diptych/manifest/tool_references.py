@@ -8,9 +8,9 @@ from diptych.manifest.documents import FieldPath
 from diptych.manifest.mcp_server import McpServerSpec
 from diptych.manifest.references import UNRESOLVED, References, with_path
 from diptych.manifest.rules import fields_of
-from diptych.manifest.settings import OverrideConfig, ToolServerConfig
+from diptych.manifest.settings import OverrideConfig, ToolAuthConfig, ToolServerConfig
 from diptych.manifest.shared import narrowed
-from diptych.manifest.tools import Override, ToolServerRef, ToolServerSpec
+from diptych.manifest.tools import Override, ToolAuth, ToolServerRef, ToolServerSpec
 from diptych.ports import ValueProvider
 
 _PATH = "/mcp"
@@ -37,6 +37,7 @@ class ToolReferences(References):
             env={**self.values((*path, "env"), tool.env), **plain},
             allow=tool.allow,
             headers=self.values((*path, "headers"), tool.headers),
+            auth=self._auth((*path, "auth"), tool.auth),
             timeout=tool.timeout,
             overrides=_overrides(tool.overrides),
             pins={pin.tool: pin.digest for pin in tool.pin},
@@ -48,7 +49,8 @@ class ToolReferences(References):
         source, config = spec.source, spec.config
         if remote := source.remote:
             headers = self.values((*path, "remote", "headers"), remote.headers)
-            return {"url": remote.url, "headers": headers}
+            auth = self._auth((*path, "remote", "auth"), remote.auth)
+            return {"url": remote.url, "headers": headers, "auth": auth}
         if url := self.targets.web_url(f"{self.namespace}/{name}", name):
             return {"url": with_path(url, config.path)}
         if source.container_image:
@@ -92,14 +94,30 @@ class ToolReferences(References):
             pins |= {pin.tool: pin.digest for pin in tools.pin}
             overrides = (*overrides, *tools.overrides)
         headers = {**source.pop("headers", {}), **own_headers}
+        auth = source.pop("auth", None)
         return ToolServerConfig(
             name=tool.name,
             **source,
+            auth=self._auth((*path, "auth"), tool.auth) or auth,
             allow=allow,
             headers=headers,
             timeout=tool.timeout,
             overrides=_overrides(overrides),
             pins=pins,
+        )
+
+    def _auth(self, path: FieldPath, auth: ToolAuth | None) -> ToolAuthConfig | None:
+        if auth is None:
+            return None
+        secret, key = (
+            self.key((*path, field), "Secret", source.secret_key_ref) if source else None
+            for field, source in (
+                ("clientSecret", auth.client_secret),
+                ("privateKey", auth.private_key),
+            )
+        )
+        return ToolAuthConfig(
+            auth.as_ == "person", auth.client_id or "", secret, key, auth.scopes, auth.issuer
         )
 
 

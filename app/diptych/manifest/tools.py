@@ -1,7 +1,7 @@
 """The part of a manifest that says which tool servers (MCP) an agent uses."""
 
 import re
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
     Field,
@@ -19,6 +19,7 @@ from diptych.manifest.fields import (
     OneLine,
     Port,
     SecretSource,
+    ShortList,
     Text,
     Url,
     VariableName,
@@ -98,6 +99,57 @@ class ToolVariable(StrictModel):
     """The Secret that holds the variable's value."""
 
 
+Scope: TypeAlias = Annotated[
+    str, pattern(r"[!#-[\]-~]+", "must be an OAuth scope: no blanks, quotes or backslashes", 256)
+]
+
+
+class ToolAuth(StrictModel):
+    """How the agent gets OAuth tokens for an MCP server (MCP authorization)."""
+
+    at_most_one_of = ("clientSecret", "privateKey")
+    rules = (
+        Rule(
+            "has(self.as) && self.as == 'person'"
+            " || has(self.clientId) && (has(self.clientSecret) || has(self.privateKey))",
+            "needs clientId with clientSecret or privateKey, or `as: person`",
+            lambda spec: (
+                spec.as_ == "person"
+                or (spec.client_id and (spec.client_secret or spec.private_key))
+            ),
+        ),
+        Rule(
+            "!has(self.clientSecret) && !has(self.privateKey)"
+            " || has(self.clientId) && has(self.issuer)",
+            "clientSecret and privateKey need clientId, and the issuer that may receive them",
+            lambda spec: (
+                not (spec.client_secret or spec.private_key) or (spec.client_id and spec.issuer)
+            ),
+        ),
+        Rule(
+            "!has(self.privateKey) || !has(self.as) || self.as == 'agent'",
+            "privateKey is for `as: agent`; use clientSecret, or no secret",
+            lambda spec: spec.private_key is None or spec.as_ == "agent",
+        ),
+    )
+
+    as_: Literal["agent", "person"] = Field(default="agent", alias="as")
+    """Whose token a call carries: the agent's own (client credentials), or that of the person who
+    started the run and has signed in (authorization code with PKCE)."""
+    client_id: OneLine | None = None
+    """The client's id at the authorization server. Without it, `as: person` uses the agent's client
+    id metadata document where the server takes one, else registers itself."""
+    client_secret: SecretSource | None = None
+    """The Secret that holds the client's secret."""
+    private_key: SecretSource | None = None
+    """The Secret that holds the client's private key (PEM; RSA, EC or Ed25519), which signs its
+    requests for tokens (`private_key_jwt`)."""
+    scopes: ShortList[Scope] = ()
+    """The scopes to ask for; those that the server names if absent."""
+    issuer: Url | None = None
+    """The only authorization server that is trusted; one that the MCP server names if absent."""
+
+
 class Pin(StrictModel):
     """A tool as it was when somebody looked at it."""
 
@@ -148,6 +200,16 @@ class Override(StrictModel):
     """How long one call of the tool may take; the server's timeout if absent."""
 
 
+ONE_AUTHORIZATION = Rule(
+    "!has(self.auth) || !has(self.headers)"
+    " || self.headers.all(x, x.name.lowerAscii() != 'authorization')",
+    "needs only one of auth and a header Authorization",
+    lambda spec: (
+        spec.auth is None or all(header.name.lower() != "authorization" for header in spec.headers)
+    ),
+)
+
+
 class ToolServerSpec(StrictModel):
     """An MCP server; exactly one of url, serviceRef, command and ref says how to reach it."""
 
@@ -158,6 +220,12 @@ class ToolServerSpec(StrictModel):
             "a command has no headers; remove them, or give a url",
             lambda spec: not (spec.command and spec.headers),
         ),
+        Rule(
+            "!has(self.command) || !has(self.auth)",
+            "a command has no auth; remove it, or give a url",
+            lambda spec: not (spec.command and spec.auth),
+        ),
+        ONE_AUTHORIZATION,
         Rule(
             "has(self.command) || !has(self.env) || size(self.env) == 0",
             "only a command has env; remove it, or give a command",
@@ -196,6 +264,8 @@ class ToolServerSpec(StrictModel):
     """The tools that the agent may call: names or globs. All tools of the server if absent."""
     headers: Headers = ()
     """HTTP headers that every request to the server carries."""
+    auth: ToolAuth | None = None
+    """How the agent gets OAuth tokens for the server."""
     timeout: Duration = CALL_TIMEOUT
     """How long one call may take."""
     pin: Pins = ()

@@ -33,6 +33,8 @@ _SECRET_FIELDS = {
     "urlFrom",
     "secretKeyRef",
     "signingKey",
+    "clientSecret",
+    "privateKey",
     "keys",
     "instructions",
     "python",

@@ -7,7 +7,7 @@ others.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -16,10 +16,11 @@ from diptych.core.errors import ConfigError, ToolError
 from diptych.core.messages import CallOutput, JSONObject
 from diptych.manifest.settings import ToolServerConfig
 from diptych.net.redaction import SECRETS, redacted_output
-from diptych.ports import Progress
+from diptych.ports import CallContext
 
 if TYPE_CHECKING:
     from diptych.mcp.supervisor import ServerSupervisor
+    from diptych.mcp.tokens import TokenBook
 
 __all__ = ["ConnectionSettings", "McpTools"]
 
@@ -45,13 +46,18 @@ class ConnectionSettings:
 class McpTools:
     """All tool servers of an agent. Use between `start` and `aclose`, or in an `async with`.
 
-    Raises `ConfigError` if two servers have the same name, or a function cannot be a tool.
+    `tokens` keeps the OAuth tokens of servers with `auth`. Raises `ConfigError` if two servers have
+    the same name, or a function cannot be a tool.
     """
 
     def __init__(
-        self, servers: Sequence[ToolServerConfig], *, settings: ConnectionSettings | None = None
+        self,
+        servers: Sequence[ToolServerConfig],
+        *,
+        settings: ConnectionSettings | None = None,
+        tokens: "TokenBook | None" = None,
     ) -> None:
-        self._supervisors = _supervisors(servers, settings or ConnectionSettings())
+        self._supervisors = _supervisors(servers, settings or ConnectionSettings(), tokens)
         if len(self._supervisors) < len(servers):
             raise ConfigError("tool servers: two have the same name")
 
@@ -102,7 +108,7 @@ class McpTools:
         for supervisor in self._supervisors.values():
             supervisor.reconnect_now()
 
-    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
+    async def call(self, tool: Tool, arguments: JSONObject, context: CallContext) -> CallOutput:
         """Call a tool once, within its time limit. Cancelling this cancels the call at its server.
 
         A call that was definitely not sent is retried on a new connection; a call that may have
@@ -114,16 +120,17 @@ class McpTools:
             raise ToolError("unavailable", f"tool server {tool.server} no longer exists")
 
         def report(text: str) -> None:
-            progress(SECRETS.redact(text))
+            context.progress(SECRETS.redact(text))
 
-        return await redacted_output(supervisor.call(tool, arguments, report))
+        own = replace(context, progress=report)
+        return await redacted_output(supervisor.call(tool, arguments, own))
 
 
 def _supervisors(
-    servers: Sequence[ToolServerConfig], settings: ConnectionSettings
+    servers: Sequence[ToolServerConfig], settings: ConnectionSettings, tokens: "TokenBook | None"
 ) -> dict[str, "ServerSupervisor"]:
     if not servers:
         return {}
     from diptych.mcp.supervisor import ServerSupervisor  # noqa: PLC0415 - it loads the MCP SDK
 
-    return {server.name: ServerSupervisor(server, settings) for server in servers}
+    return {server.name: ServerSupervisor(server, settings, tokens) for server in servers}

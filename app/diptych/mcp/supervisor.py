@@ -27,8 +27,10 @@ from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import ConnectionSettings
 from diptych.mcp.connection import CallNotSent, Connection
 from diptych.mcp.functions import function_server
+from diptych.mcp.oauth import OAuthClient
 from diptych.mcp.output import NoAnswer, call_output
 from diptych.mcp.stdio import stdio_transport
+from diptych.mcp.tokens import ServerTokens, TokenBook
 from diptych.mcp.tool_listing import ToolListing
 from diptych.mcp.tool_rules import (
     CHANGED,
@@ -46,7 +48,7 @@ from diptych.mcp.transport import http_client
 from diptych.net.backoff import Backoff
 from diptych.net.received import MAX_ANSWER_BYTES
 from diptych.net.redaction import SECRETS
-from diptych.ports import Progress
+from diptych.ports import CallContext
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +63,12 @@ class ServerSupervisor:
     is set when the first attempt to connect has ended.
     """
 
-    def __init__(self, server: ToolServerConfig, settings: ConnectionSettings) -> None:
+    def __init__(
+        self,
+        server: ToolServerConfig,
+        settings: ConnectionSettings,
+        tokens: TokenBook | None = None,
+    ) -> None:
         self.server = server
         self.tools: tuple[Tool, ...] = ()
         self.left_out: tuple[Unavailable, ...] = ()
@@ -71,6 +78,8 @@ class ServerSupervisor:
         self._settings = settings
         self._functions = function_server(server) if server.functions else None
         self._http: httpx2.AsyncClient | None = None
+        self._oauth = OAuthClient(server) if server.auth else None
+        self._tokens = tokens
         self._connection: Connection | None = None
         self._last_reason: str | None = NOT_CONNECTED_YET
         self._reconnect = asyncio.Event()
@@ -109,7 +118,7 @@ class ServerSupervisor:
         names = offered if self.has_listed else named_by(self.server)
         return (), (Unavailable("server", self.server.name, reason, names),)
 
-    async def call(self, tool: Tool, arguments: JSONObject, report: Progress) -> CallOutput:
+    async def call(self, tool: Tool, arguments: JSONObject, context: CallContext) -> CallOutput:
         """Call a tool as `McpTools.call` does."""
         if not allows(self.server, tool.name):
             raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
@@ -118,7 +127,7 @@ class ServerSupervisor:
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             done = f"{progress:g}"
-            report(message or (done if total is None else f"{done} of {total:g}"))
+            context.progress(message or (done if total is None else f"{done} of {total:g}"))
 
         try:
             result = await self.result(tool.name, arguments, on_progress)
@@ -173,6 +182,8 @@ class ServerSupervisor:
         self._next_attempt.set()
         if self._http is not None:
             await self._http.aclose()
+        if self._oauth is not None:
+            await self._oauth.aclose()
 
     async def _open_connection(self) -> Connection:
         """Return the open connection, or wait for the next attempt. Raises `ToolError`."""
@@ -290,7 +301,10 @@ class ServerSupervisor:
                 self.server.command, self._environment(), on_exit=connection.drain
             )
         if self._http is None:
-            self._http = http_client(self.server.url, self.server.headers)
+            authorize = None
+            if self._oauth and self._tokens:
+                authorize = ServerTokens(self._oauth, self._tokens).authorize
+            self._http = http_client(self.server.url, self.server.headers, authorize)
         return streamable_http_client(
             self.server.url, http_client=self._http, max_sse_event_size=MAX_ANSWER_BYTES
         )

@@ -10,12 +10,12 @@ import functools
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Self
+from typing import Self, TypeAlias
 
 import aiohttp
 import httpx2
@@ -137,6 +137,19 @@ class RequestOutcome:
 _CURRENT: ContextVar[RequestOutcome] = ContextVar("mcp_request_outcome")
 
 
+class AuthorizationFailed(Exception):
+    """There is no token for a server; `reason` says why in a few words, without secrets."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+SendRequest: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+Authorize: TypeAlias = Callable[[httpx2.Request, SendRequest], Awaitable[httpx2.Response]]
+"""Sends a request with a token, again after it was refused. Raises `AuthorizationFailed`."""
+
+
 class CommandNotStarted(OSError):
     """The command of a stdio server cannot be started; the message names the program."""
 
@@ -145,14 +158,16 @@ class HandshakeAborted(httpx2.TransportError):
     """Ends a handshake; the reason is in its outcome."""
 
 
-def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncClient:
+def http_client(
+    url: str, headers: Mapping[str, ValueProvider], authorize: Authorize | None = None
+) -> httpx2.AsyncClient:
     """Return the HTTP client for a server; it limits only the time to connect.
 
-    It follows no redirects. `headers` are sent to the origin of `url` only.
+    It follows no redirects. `headers` and tokens are sent to the origin of `url` only.
     """
-    inner = AiohttpTransport(OutgoingPolicy([url]), _tls_context())
+    inner = AiohttpTransport(OutgoingPolicy([url]), tls_context())
     return httpx2.AsyncClient(
-        transport=RecordingTransport(inner, url, headers),
+        transport=RecordingTransport(inner, url, headers, authorize),
         follow_redirects=False,
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
         headers={"accept-encoding": "identity"},
@@ -160,7 +175,7 @@ def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncC
 
 
 @functools.cache
-def _tls_context() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     """Load the system's certificates, only once since that is slow."""
     return httpx2.create_ssl_context()
 
@@ -186,11 +201,16 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
     """Sends requests with the current header values; raises only `HandshakeAborted`."""
 
     def __init__(
-        self, inner: httpx2.AsyncBaseTransport, url: str, headers: Mapping[str, ValueProvider]
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        url: str,
+        headers: Mapping[str, ValueProvider],
+        authorize: Authorize | None = None,
     ) -> None:
         self._inner = inner
         self._origin = _origin(httpx2.URL(url))
         self._headers = headers
+        self._authorize = authorize
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         outcome = _outcome_of(request)
@@ -212,6 +232,9 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
             _end_handshake(response.status_code, outcome)
         except HandshakeAborted:
             raise
+        except AuthorizationFailed as error:
+            outcome.record(Stage.REJECTED, error.reason)
+            return _error_response(request, outcome)
         except TooMuchReceived as error:
             outcome.record(Stage.UNUSABLE, error.reason)
             return _error_response(request, outcome)
@@ -231,7 +254,11 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
         """
         if outcome.received and outcome.received.exceeded:  # the SDK resumes a stream that was cut
             raise TooMuchReceived(outcome.received.exceeded)
-        response = await self._inner.handle_async_request(request)
+        send = self._inner.handle_async_request
+        if self._authorize and _origin(request.url) == self._origin:
+            response = await self._authorize(request, send)
+        else:
+            response = await send(request)
         if is_compressed(response.headers):
             await response.aclose()
             raise TooMuchReceived("its answer is compressed, although that was not requested")

@@ -103,9 +103,9 @@ class OutgoingPolicy:
         return allowed
 
     def _loopback_refusal(self, host: str) -> str | None:
-        if self._is_in_pod and not _is_loopback_name(host):
+        if self._is_in_pod and not is_loopback_name(host):
             return "its name resolves to loopback, which other containers of the pod share"
-        if host in self.named or any(_is_loopback_name(name) for name in self.named):
+        if host in self.named or any(is_loopback_name(name) for name in self.named):
             return None
         return "its address is loopback, and the manifest does not name it"
 
@@ -118,7 +118,8 @@ def host_of(url: str) -> str:
         return ""
 
 
-def _is_loopback_name(host: str) -> bool:
+def is_loopback_name(host: str) -> bool:
+    """Whether a host of a URL says that it is this machine, without resolving it."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

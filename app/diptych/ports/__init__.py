@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 from diptych.core.budget import UNLIMITED, Budget
 from diptych.core.catalog import Peer, Tool, Unavailable
 from diptych.core.codec import Record
-from diptych.core.commands import AskModel
-from diptych.core.events import Event
+from diptych.core.commands import AskModel, InputAnswer, Resumed
+from diptych.core.events import Event, InputRequest
 from diptych.core.messages import (
     JSON,
     CallOutput,
@@ -28,6 +28,8 @@ from diptych.ports.stores import Clock, Feed, FeedItem, Gap, Item, Notice, Sessi
 
 __all__ = [
     "Agents",
+    "Ask",
+    "CallContext",
     "ChildDecision",
     "ChildEvent",
     "ChildRef",
@@ -38,11 +40,13 @@ __all__ = [
     "Feed",
     "FeedItem",
     "Gap",
+    "InputAnswer",
     "Item",
     "Model",
     "Notice",
     "Progress",
     "Reply",
+    "Resumed",
     "RunTrace",
     "SessionLeases",
     "Tools",
@@ -54,6 +58,39 @@ T = TypeVar("T")
 
 Progress = Callable[[str], None]
 """Called with a message about a tool's progress. Must not block."""
+
+
+class Ask(Protocol):
+    """Asks a question of a call and waits for the answer; the run does not wait for a slot.
+
+    With a `state` the call can continue in another process (`CallContext.resumed`). A question
+    without an answer is cancelled after 10 minutes. Raises `ToolError` if it is too large.
+    """
+
+    async def __call__(self, request: InputRequest, state: JSON = None) -> InputAnswer: ...
+
+
+async def ask_nobody(request: InputRequest, state: JSON = None) -> InputAnswer:
+    """Cancel the question: there is nobody to ask."""
+    del request, state
+    return InputAnswer("cancel")
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """What a tool may use during one call.
+
+    `person` is the run's subject if this agent has verified it, "" otherwise. `resumed`: another
+    process began the call, which waited for this answer; it has a `state`.
+    """
+
+    progress: Progress
+    run_id: str = ""
+    call_id: str = ""
+    person: str = ""
+    resumed: Resumed | None = None
+    ask: Ask = ask_nobody
+
 
 ValueProvider = Callable[[], str | None]
 """Returns the current value of a setting that may change, such as a Secret; None if missing."""
@@ -127,7 +164,7 @@ class Tools(Protocol):
         """Reconnect to unavailable servers, in the background."""
         ...
 
-    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
+    async def call(self, tool: Tool, arguments: JSONObject, context: CallContext) -> CallOutput:
         """Call a tool once. Raises `ToolError`; never repeats a call that may have been sent."""
         ...
 

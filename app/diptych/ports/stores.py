@@ -263,6 +263,25 @@ class Feed(Protocol):
         ...
 
 
+class Vault(Protocol):
+    """Small secrets of an agent by key, for all its replicas; the caller encrypts them.
+
+    Every method raises `StoreError` if the store is unreachable.
+    """
+
+    async def get(self, key: str) -> bytes | None:
+        """Return a value; None if there is none, or its time is over."""
+        ...
+
+    async def put(self, key: str, value: bytes, seconds: float) -> None:
+        """Store a value, in place of an earlier one, for so long."""
+        ...
+
+    async def take(self, key: str) -> bytes | None:
+        """Return a value and delete it: only one caller gets it."""
+        ...
+
+
 class Clock(Protocol):
     """Wall-clock time and random ids."""
 

@@ -9,6 +9,7 @@ from diptych.core.events import (
     ApprovalDecided,
     Event,
     Failed,
+    InputReceived,
     MessageQueued,
     QueueCleared,
     Signal,
@@ -47,7 +48,7 @@ class ActiveRun:
         self.stage = Stage.QUEUED
         self._runner: Runner | None = None
         self.mailbox = Mailbox()  # for signals before there is a runner
-        self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call id
+        self._answers: list[ApprovalDecided | InputReceived] = []  # likewise
         self._deadline: asyncio.TimerHandle | None = None  # until there is a runner
         self.attended_at = asyncio.get_running_loop().time()
         self._opened_at = asyncio.get_running_loop().time()
@@ -86,7 +87,7 @@ class ActiveRun:
         self._runner = runner
         if self._deadline:
             self._deadline.cancel()  # the runner keeps it, and pauses it during approvals
-        for signal in (*self.mailbox.take(), *self._decisions.values()):
+        for signal in (*self.mailbox.take(), *self._answers):
             runner.signal(signal)
         if self.stop_requested:
             runner.stop(self.stop_requested)
@@ -109,8 +110,9 @@ class ActiveRun:
                 self.stop(signal)
             case _ if self._runner:
                 self._runner.signal(signal)
-            case ApprovalDecided():
-                self._decisions.setdefault(signal.call_id, signal)
+            case ApprovalDecided() | InputReceived():
+                if signal not in self._answers:
+                    self._answers.append(signal)
             case MessageQueued() | QueueCleared():
                 return self.mailbox.put(signal)
             case _:

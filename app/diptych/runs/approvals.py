@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from diptych.core.approval_records import Approval, approvals_of
 from diptych.core.catalog import Catalog
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
@@ -24,6 +23,7 @@ from diptych.core.messages import Call, ChildRun, Delegation, JSONObject, ToolCa
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.strict_json import MAX_DEPTH, is_deep
 from diptych.core.text import well_formed
+from diptych.core.waits import Wait, approvals_of
 from diptych.ports import ChildDecision, ChildEvent
 
 MAX_REASON_CHARS = 4_096
@@ -49,7 +49,7 @@ class DecisionRequest:
     caller: str = ""
 
 
-def find_approval(records: Sequence[Record], call_id: str) -> Approval:
+def find_approval(records: Sequence[Record], call_id: str) -> Wait:
     """Return a call's open approval.
 
     Raises `ApprovalNotFound`, `AlreadyDecided`, or `RunEnded` if the run ended undecided.
@@ -59,7 +59,7 @@ def find_approval(records: Sequence[Record], call_id: str) -> Approval:
         raise ApprovalNotFound
     if approval.is_open:
         return approval
-    if approval.decided is None and is_terminal(records[-1]):
+    if approval.answered is None and is_terminal(records[-1]):
         raise RunEnded
     raise AlreadyDecided(_decided_text(approval))
 
@@ -67,7 +67,7 @@ def find_approval(records: Sequence[Record], call_id: str) -> Approval:
 def is_decided_by(records: Sequence[Record], decided: ApprovalDecided) -> bool:
     """Whether this decision is logged; if another one is, raises as `find_approval`."""
     for approval in approvals_of(records):
-        on_record = approval.decided if approval.call_id == decided.call_id else None
+        on_record = approval.answered if approval.call_id == decided.call_id else None
         if on_record and on_record.metadata["decision_id"] == decided.decision_id:
             return True
     find_approval(records, decided.call_id)
@@ -247,10 +247,10 @@ def _invalid(message: str, path: str) -> InvalidRequest:
     return InvalidRequest(message, param=path, code="invalid_arguments")
 
 
-def _decided_text(approval: Approval) -> str:
-    if approval.decided is None:
+def _decided_text(approval: Wait) -> str:
+    if approval.answered is None:
         return "the call no longer waits: a message superseded it, or its run has ended"
-    about = approval.decided.metadata
+    about = approval.answered.metadata
     who = "nobody (it expired)" if about.get("is_expired") else about.get("subject") or "somebody"
     reason = f" ({about['reason']})" if about.get("reason") else ""
-    return f"already decided: {approval.decided.content} by {who}{reason}"
+    return f"already decided: {approval.answered.content} by {who}{reason}"

@@ -39,11 +39,12 @@ from diptych.core.state import Run, conversation
 from diptych.core.stuck import repeats
 from diptych.core.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import RunCaller
-from diptych.ports import ChildEvent, DelegationRequest, Notice
+from diptych.ports import CallContext, ChildEvent, DelegationRequest, Notice
 from diptych.runs.approvals import child_approval
 from diptych.runs.backends import Backends
 from diptych.runs.hooks import HookCaller
 from diptych.runs.inbox import CallsAllowed, RunTasks
+from diptych.runs.inputs import Questions
 from diptych.runs.run_log import PROGRESS, RunWriter
 from diptych.runs.timers import Deadline
 
@@ -72,6 +73,7 @@ class CallMaker:
         self._log = writer.log
         self._deadline = deadline
         self._tasks = tasks
+        self._questions = Questions(tasks, writer.log.now)
         self._charging: list[MakeCall] = []
         self._to_charge: list[MakeCall] = []
 
@@ -110,8 +112,10 @@ class CallMaker:
     async def make(self, commands: Sequence[MakeCall]) -> None:
         """Charge calls and begin the allowed ones, at once or when charging is done.
 
-        Calls are charged one batch at a time, because their shares are computed together.
+        Calls are charged one batch at a time, because their shares are computed together. Calls
+        that wait for their answers only get these.
         """
+        commands = [each for each in commands if not self._questions.answer(each)]
         if self._charging:
             self._to_charge += commands
             return
@@ -158,6 +162,7 @@ class CallMaker:
         await writer.write(*budget_notices(before, writer.current))
         trace = self._backends.trace
         for command in commands:
+            self._questions.begin(command.call.id)
             make = partial(self._call, command, writer.current)
             self._tasks.start(trace.calling(command.call.id, make) if trace else make())
 
@@ -221,13 +226,17 @@ class CallMaker:
         if isinstance(call, Delegation):
             delegation = self._delegation(call, run, is_taken_over=command.is_retry)
             return await self._backends.agents.delegate(delegation, watch)
-        return await self._backends.tools.call(
-            _tool_of(call, run),
-            call.arguments,
+        context = CallContext(
             lambda text: self._log.notify(
                 Notice("tool_progress", {**about, "message": well_formed(text)})
             ),
+            self._log.run_id,
+            call.id,
+            person="" if run.caller else run.subject,
+            resumed=command.resumed if _has_state(command) else None,
+            ask=partial(self._questions.ask, call.id),
         )
+        return await self._backends.tools.call(_tool_of(call, run), call.arguments, context)
 
     def _note_approval(self, call: Call, child: ChildRun, seen: ChildEvent) -> None:
         if isinstance(call, Delegation) and (event := child_approval(call, child, seen)):
@@ -258,6 +267,10 @@ class CallMaker:
 def _counted(call: Call, child: ChildRun, run: Run) -> ChildRun:
     """Drop the reported usage of a child without a share: it does not count."""
     return child if gets_share(call, run) else replace(child, usage=None, used=None)
+
+
+def _has_state(command: MakeCall) -> bool:
+    return command.resumed is not None and command.resumed.state is not None
 
 
 def _tool_of(call: ToolCall, run: Run) -> Tool:

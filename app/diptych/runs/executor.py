@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from diptych.budgets.run_meter import RunMeter
 from diptych.budgets.shared_budget_meter import meter_of
-from diptych.core.approval_records import waited_seconds
 from diptych.core.codec import TERMINAL, Record, encode, is_terminal
 from diptych.core.errors import BlobMissing, OutOfMemory, RunLost, StoreError, StoreFull
 from diptych.core.events import Aborted, Event, Failed, OwnerChanged, Stop
 from diptych.core.reducer import apply_all
 from diptych.core.state import Phase, Run
+from diptych.core.waits import waited_seconds
 from diptych.ports import Feed, FeedItem, Notice, RunTrace
 from diptych.ports.entries import Lease
 from diptych.ports.stores import Stores

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from diptych.core.approval_records import note_approvals, open_approvals
 from diptych.core.codec import Record, decode, encode, is_terminal, record_chars
 from diptych.core.errors import LeaseLost, LogTruncated, LoopError, OutOfMemory
 from diptych.core.events import Event, Failed, RunRequested
 from diptych.core.messages import Message
 from diptych.core.reducer import apply_all, replay
 from diptych.core.state import Run
+from diptych.core.waits import note_waits, open_waits
 from diptych.net.memory_budget import RUN_SIZE, MemoryBudget, Share, record_size
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
@@ -138,7 +138,7 @@ class RunLog:
         self._stores = stores
         self._observers = observers
         self._buffers: dict[SubscriberBuffer, None] = {}  # one per local `Subscription`
-        self._open_approvals: set[str] = set()  # call ids
+        self._waiting: set[str] = set()  # call ids
         self._progress: list[tuple[int, Notice]] = []  # with the seq of the record before each
         self._is_closed = False
 
@@ -168,7 +168,7 @@ class RunLog:
     def load(self, records: Sequence[Record]) -> None:
         """Continue from the store's records."""
         self.records = list(records)
-        self._open_approvals = {approval.call_id for approval in open_approvals(self.records)}
+        self._waiting = {wait.call_id for wait in open_waits(self.records)}
         self.was_loaded = True
         self.share.grow(RUN_SIZE)  # the records were counted before they were read
 
@@ -193,7 +193,7 @@ class RunLog:
     async def restore(self, truncated: LogTruncated) -> None:
         """Write records again that the store lost: subscribers have seen them."""
         if self.lease and (missing := self.after(truncated.seq)):
-            is_asking = bool(self._open_approvals)
+            is_asking = bool(self._waiting)
             await self._stores.log.append(missing, self.lease, awaits_input=is_asking)
 
     def notify(self, notice: Notice) -> None:
@@ -287,10 +287,10 @@ class RunLog:
             await self._store(records, self.lease)
 
     async def _store(self, records: Sequence[Record], lease: Lease) -> None:
-        """Append records, with the flag whether the run then awaits approval."""
-        open_ids = set(self._open_approvals)
+        """Append records, with the flag whether the run then awaits input."""
+        open_ids = set(self._waiting)
         for record in records:
-            note_approvals(open_ids, record)
+            note_waits(open_ids, record)
         await self._stores.log.append(records, lease, awaits_input=bool(open_ids))
 
     def _next_records(self, events: Sequence[Event]) -> list[Record]:
@@ -304,7 +304,7 @@ class RunLog:
         self.records.append(record)
         if not (is_counted or self._is_closed):
             self.share.grow(record_size(record))
-        note_approvals(self._open_approvals, record)
+        note_waits(self._waiting, record)
         if is_terminal(record):  # notices are not replayed once a run has ended
             self._progress.clear()
         self._publish(record)

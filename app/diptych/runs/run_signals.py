@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from diptych.core.approval_records import may_close_approval
 from diptych.core.codec import TERMINAL, Record, decode, is_terminal
 from diptych.core.errors import LoopError, NotAnswered, RequestError, TooManyMessages
 from diptych.core.events import (
     Aborted,
     ApprovalDecided,
     ApprovalRequested,
+    InputReceived,
     MessageQueued,
     Offered,
     QueueCleared,
@@ -26,6 +26,7 @@ from diptych.core.events import (
 )
 from diptych.core.queues import queued_messages
 from diptych.core.text import well_formed
+from diptych.core.waits import may_close_wait
 from diptych.ports import Agents
 from diptych.ports.entries import RunEntry
 from diptych.ports.stores import Stores
@@ -38,6 +39,7 @@ from diptych.runs.approvals import (
     is_decided_by,
     is_open,
 )
+from diptych.runs.inputs import InputReply, find_input, is_answered_by, received_event
 from diptych.runs.run_log import rebuild
 from diptych.runs.scheduler import Scheduler
 from diptych.runs.steering import (
@@ -166,20 +168,41 @@ class RunSignals:
         if is_below(asked):
             return await self._decide_below(asked, request)
         decided = await self._decision(records, asked, request)
+        return await self._answer(run_id, decided, lambda found: is_decided_by(found, decided))
+
+    async def answer(self, run_id: str, call_id: str, reply: InputReply) -> Sequence[Record]:
+        """Answer a call's question; return the run's records.
+
+        Raises `InputNotFound`, `AlreadyAnswered`, `RunEnded`, `InvalidRequest`, `NotAnswered`.
+        """
+        asked = find_input(await self._stores.log.read(run_id), call_id).requested
+        received = received_event(asked, reply, self._stores.clock.token())
+        return await self._answer(run_id, received, lambda found: is_answered_by(found, received))
+
+    async def _answer(
+        self,
+        run_id: str,
+        answer: ApprovalDecided | InputReceived,
+        is_logged: Callable[[Sequence[Record]], bool],
+    ) -> Sequence[Record]:
+        """Send an answer until it is logged; return the run's records.
+
+        `is_logged` raises `RequestError` if another answer was first.
+        """
 
         async def attempt(records: Sequence[Record]) -> Sequence[Record] | None:
-            if is_decided_by(records, decided):
+            if is_logged(records):
                 return records
-            await self._send(run_id, decided, len(records), RESEND_SECONDS, may_close_approval)
+            await self._send(run_id, answer, len(records), RESEND_SECONDS, may_close_wait)
             return None
 
-        problem = "the run's owner does not respond; check for a decision, or try again"
+        problem = "the run's owner does not respond; read the run, or try again"
         try:
             records = await self._repeat(run_id, attempt, problem)
-        except RequestError:  # another decision was first
-            self._stores.leases.drop_signal(run_id, decided)
+        except RequestError:
+            self._stores.leases.drop_signal(run_id, answer)
             raise
-        self._stores.leases.drop_signal(run_id, decided)
+        self._stores.leases.drop_signal(run_id, answer)
         return records
 
     async def _decide_below(self, asked: Record, request: DecisionRequest) -> Sequence[Record]:

@@ -25,6 +25,8 @@ from diptych.core.events import (
     Event,
     Failed,
     FormatChanged,
+    InputReceived,
+    InputRequested,
     MessageQueued,
     Offered,
     QueueCleared,
@@ -34,6 +36,7 @@ from diptych.core.events import (
     Stop,
     Streamed,
 )
+from diptych.core.inputs import may_ask, may_receive
 from diptych.core.queues import clearing, takes
 from diptych.core.reducer import advance, closing_events
 from diptych.core.state import Phase, Run, calls_awaiting_decision
@@ -54,7 +57,7 @@ from diptych.runs.inbox import (
 )
 from diptych.runs.model_caller import ModelCaller
 from diptych.runs.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog, RunWriter
-from diptych.runs.timers import Deadline, RunTimers
+from diptych.runs.timers import Answer, Deadline, RunTimers
 
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
 # If one of these is lost before it is written, the model is asked again.
@@ -107,11 +110,9 @@ class Runner:
         self._stage = _Stage.STOPPING
         self._inbox.put_nowait(stop)
 
-    def signal(
-        self, signal: MessageQueued | QueueCleared | ApprovalDecided | ChildApprovalDecided
-    ) -> None:
-        """Deliver a message or decision; duplicates, and decisions after expiry, are ignored."""
-        if isinstance(signal, ApprovalDecided | ChildApprovalDecided):
+    def signal(self, signal: MessageQueued | QueueCleared | Answer) -> None:
+        """Deliver a message or answer; duplicates, and answers after expiry, are ignored."""
+        if not isinstance(signal, MessageQueued | QueueCleared):
             signal = self._timers.in_time(self._writer.current, signal)
         self._inbox.put_nowait(signal)
 
@@ -291,5 +292,9 @@ def is_stale(run: Run, item: object) -> bool:
             return call_id not in run.progress.awaiting_hooks
         case ChildApprovalRequested() | ChildApprovalDecided():
             return not may_take(run, item)
+        case InputRequested():
+            return not may_ask(run, item)
+        case InputReceived():
+            return not may_receive(run, item)
         case _:
             return False

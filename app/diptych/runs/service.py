@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diptych.core.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
+from diptych.core.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record, shown
 from diptych.core.errors import (
     DiptychError,
     InvalidRequest,
@@ -30,6 +30,7 @@ from diptych.runs.approvals import DecisionRequest
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.executor import attend
+from diptych.runs.inputs import InputReply
 from diptych.runs.lease_keeper import LeaseKeeper
 from diptych.runs.request import (
     RunRequest,
@@ -248,7 +249,11 @@ class RunService:
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a waiting call; see `RunSignals.decide`."""
-        return await self._signals.decide(run_id, call_id, request)
+        return _shown(await self._signals.decide(run_id, call_id, request))
+
+    async def answer(self, run_id: str, call_id: str, reply: InputReply) -> Sequence[Record]:
+        """Answer a call's question; see `RunSignals.answer`."""
+        return _shown(await self._signals.answer(run_id, call_id, reply))
 
     def attend(self, run_id: str) -> None:
         """Note that a run's caller is still waiting."""
@@ -258,10 +263,8 @@ class RunService:
         """Fetch the run of a delegation from its agent; see `Agents.run_tree`."""
         return await self._agents.run_tree(agent, child)
 
-    async def runs_awaiting_decision(
-        self, limit: int, before: str | None = None
-    ) -> Sequence[RunEntry]:
-        """List the runs with calls that wait for approval, newest first."""
+    async def waiting_runs(self, limit: int, before: str | None = None) -> Sequence[RunEntry]:
+        """List the runs with calls that wait for approval or input, newest first."""
         return await self.entries(status="input-required", before=before, limit=limit)
 
     async def entry(self, run_id: str) -> RunEntry:
@@ -302,7 +305,8 @@ class RunService:
     async def records(
         self, run_id: str, after: int = 0, limit: int | None = None
     ) -> Sequence[Record]:
-        return await self._stores.log.read(run_id, after, limit)
+        """Return a run's records, without what only its calls may see (`codec.shown`)."""
+        return _shown(await self._stores.log.read(run_id, after, limit))
 
     def stop_admitting(self) -> None:
         """Refuse new runs and takeovers; active runs continue."""
@@ -329,3 +333,7 @@ class RunService:
             raise Overloaded(
                 f"this agent has reached its limit of {self._max_runs} unfinished runs; retry later"
             )
+
+
+def _shown(records: Sequence[Record]) -> Sequence[Record]:
+    return list(map(shown, records))

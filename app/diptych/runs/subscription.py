@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
-from diptych.core.codec import TERMINAL, Record, is_terminal, record_chars
+from diptych.core.codec import TERMINAL, Record, is_terminal, record_chars, shown
 from diptych.core.errors import RunLost, StoreError
 from diptych.core.messages import JSON
 from diptych.ports import FeedItem, Gap, Item, Notice
@@ -195,7 +195,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         try:
             while self._stage not in {_Stage.ENDED, _Stage.CLOSED}:
                 if batch := await self._advance():
-                    return batch
+                    return [shown(item) if isinstance(item, Record) else item for item in batch]
         except BaseException:
             await self.aclose()
             raise

@@ -1,19 +1,26 @@
-"""Timers for a run's deadline, and for the expiry of its approvals.
+"""Timers for a run's deadline, and for the expiry of its approvals and questions.
 
-The manifest's deadline pauses while an approval is open: people may take longer than a run.
+The manifest's deadline pauses while one is open: people may take longer than a run.
 """
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
-from diptych.core.events import ApprovalDecided, ChildApprovalDecided, approval_id
+from diptych.core.events import (
+    ApprovalDecided,
+    ChildApprovalDecided,
+    InputReceived,
+    approval_id,
+)
 from diptych.core.state import Run
 
 EXPIRED_ID = "expired"
 GRACE_SECONDS = 60.0  # for a child agent to report on an expired call
 
-Expired: TypeAlias = ApprovalDecided | ChildApprovalDecided
+Answer: TypeAlias = ApprovalDecided | ChildApprovalDecided | InputReceived
+"""The end of a wait: from somebody, or by expiry."""
 
 
 class Deadline:
@@ -55,7 +62,7 @@ class Deadline:
 
 
 class RunTimers:
-    """Calls `end` at the deadline, and `expire` for each approval that expires.
+    """Calls `end` at the deadline, and `expire` for each approval or question that expires.
 
     `now` returns seconds since the epoch, like the `expires_at` that former owners set.
     """
@@ -64,7 +71,7 @@ class RunTimers:
         self,
         deadline: Deadline,
         now: Callable[[], float],
-        expire: Callable[[Expired], None],
+        expire: Callable[[Answer], None],
         end: Callable[[], None],
     ) -> None:
         self._deadline = deadline
@@ -72,7 +79,7 @@ class RunTimers:
         self._expire = expire
         self._end = end
         self._end_timer: asyncio.TimerHandle | None = None
-        self._approvals: dict[str, asyncio.TimerHandle] = {}
+        self._waits: dict[str, asyncio.TimerHandle] = {}
 
     def start(self) -> None:
         """Start the deadline's timer; if it has passed, end the run now."""
@@ -85,40 +92,41 @@ class RunTimers:
             self._end_timer = loop.call_at(at, self._end)
 
     def watch(self, run: Run) -> None:
-        """Time open approvals; meanwhile, the manifest's deadline pauses.
+        """Time open approvals and questions; meanwhile, the manifest's deadline pauses.
 
-        Children time their own approvals; after `GRACE_SECONDS` more without a report, a child's
-        approval counts as closed.
+        Children time their own; after `GRACE_SECONDS` more without a report, they count as closed.
         """
-        is_asking = bool(run.open_approvals or run.child_approvals)
-        if is_asking or self._approvals:
-            self._time_approvals(run)
+        is_asking = bool(run.open_approvals or run.child_approvals or run.open_inputs)
+        if is_asking or self._waits:
+            self._time_waits(run)
         if self._deadline.set_paused(is_asking):
             self.start()
 
-    def in_time(self, run: Run, decided: Expired) -> Expired:
-        """Return the decision, or the call's expiry if it comes too late.
+    def in_time(self, run: Run, answer: Answer) -> Answer:
+        """Return the answer, or the call's expiry if it comes too late.
 
         Usually the timer has expired the call already, unless nobody owned the run then.
         """
-        due = _due(run).get(decided.call_id) if isinstance(decided, ApprovalDecided) else None
-        return due[1] if due and due[0] <= self._now() else decided
+        if isinstance(answer, ChildApprovalDecided):
+            return answer
+        due = _due(run).get(answer.call_id)
+        return due[1] if due and due[0] <= self._now() else answer
 
     def close(self) -> None:
         """Stop all timers, and drop the references to the run."""
-        self._time_approvals(None)
+        self._time_waits(None)
         if self._end_timer:
             self._end_timer.cancel()
         self._expire = self._end = _nothing
 
-    def _time_approvals(self, run: Run | None) -> None:
+    def _time_waits(self, run: Run | None) -> None:
         due = _due(run) if run else {}
-        for call_id in self._approvals.keys() - due.keys():
-            self._approvals.pop(call_id).cancel()
-        for call_id in due.keys() - self._approvals.keys():
+        for call_id in self._waits.keys() - due.keys():
+            self._waits.pop(call_id).cancel()
+        for call_id in due.keys() - self._waits.keys():
             at, expired = due[call_id]
             seconds = max(0.0, at - self._now())
-            self._approvals[call_id] = asyncio.get_running_loop().call_later(
+            self._waits[call_id] = asyncio.get_running_loop().call_later(
                 seconds, self._expire, expired
             )
 
@@ -127,13 +135,19 @@ def _nothing(*_: object) -> None:
     pass
 
 
-def _due(run: Run) -> dict[str, tuple[float, Expired]]:
-    """Return each open approval's expiry time and event."""
-    due: dict[str, tuple[float, Expired]] = {}
+def _due(run: Run) -> dict[str, tuple[float, Answer]]:
+    """Return the expiry time and event of each open approval and question."""
+    due: dict[str, tuple[float, Answer]] = {}
     for own in run.open_approvals:
-        expired = ApprovalDecided(own.call.id, "reject", EXPIRED_ID, is_expired=True)
-        due[own.call.id] = own.expires_at, expired
+        rejected = ApprovalDecided(own.call.id, "reject", EXPIRED_ID, is_expired=True)
+        due[own.call.id] = own.expires_at, rejected
     for below in run.child_approvals:
         at = below.expires_at + GRACE_SECONDS
         due[approval_id(below.path)] = at, ChildApprovalDecided(below.path, "closed")
+    for opened in run.open_inputs:
+        asked, at = opened.requested, opened.requested.expires_at
+        expired = InputReceived(asked.call_id, "cancel", EXPIRED_ID, opened.seq, is_expired=True)
+        if asked.below:
+            at, expired = at + GRACE_SECONDS, replace(expired, action="closed")
+        due[asked.call_id] = at, expired
     return due

@@ -19,11 +19,13 @@ from diptych.ports.stores import Stores
 from diptych.stores.memory.budgets import MemoryLedger
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
+from diptych.stores.memory.vault import MemoryVault
 
 if TYPE_CHECKING:
     from diptych.a2a.agents import A2aAgents
     from diptych.a2a.in_process import InProcessAgents
     from diptych.a2a.local_agent import LocalAgent
+    from diptych.mcp.tokens import TokenBook
     from diptych.stores.redis import RedisStore
     from diptych.stores.redis.server import RedisServer
     from diptych.stores.sqlite import SqliteStore
@@ -160,6 +162,20 @@ def agent_store(config: AgentConfig, servers: RedisServers) -> "Store | str":
                 return f"{error}: runs are kept in memory, and end with the process"
             raise ConfigError(f"{config.data.setting}: {error}") from error
     return "runs are kept in memory, and end with the process"
+
+
+def token_book(config: AgentConfig, store: "Store | None" = None) -> "TokenBook | None":
+    """Return what keeps the OAuth tokens of an agent's tool servers; None if it needs none.
+
+    They are in the store, encrypted, if there are keys for that; else in this process only.
+    """
+    if not any(server.auth for server in config.tools):
+        return None
+    from diptych.mcp.tokens import TokenBook  # noqa: PLC0415 - heavy, and rarely needed
+
+    if store and config.token_keys:
+        return TokenBook(store.vault, config.token_keys)
+    return TokenBook(MemoryVault())
 
 
 def stores(store: "Store | None", memory: MemoryStore, clock: Clock) -> Stores:

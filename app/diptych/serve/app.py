@@ -26,6 +26,7 @@ from diptych.http.errors import REST_PATH, add_error_handlers
 from diptych.http.guarded_runs import GuardedRuns, GuardedSessions
 from diptych.http.guards import BodyGuard, CorsForApi, LoopbackGuard, RequestIds
 from diptych.http.health import Readiness, health_routes, metrics_routes
+from diptych.http.inputs import input_routes
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.openapi import document
 from diptych.http.page.routes import page_routes
@@ -111,6 +112,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(trigger_routes(runs, dependencies.triggers))
     app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(approval_routes(dependencies.runs))
+    app.include_router(input_routes(dependencies.runs))
     app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness))
     app.include_router(

@@ -20,6 +20,7 @@ from diptych.manifest.settings import (
 from diptych.mcp import McpTools
 from diptych.models.probe import EndpointFindings, probe_endpoint, probe_models, probe_tools
 from diptych.policy.unmatched import Unmatched, unmatched
+from diptych.serve.adapters import token_book
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
 COMMAND_SECONDS = 60.0  # for a command, which may have to be downloaded first
@@ -148,7 +149,8 @@ async def examine_server(
     """Ask a tool server for its tools; also returns the usable ones, and what is not."""
     loop = asyncio.get_running_loop()
     began_at = loop.time()
-    async with McpTools([server]) as connected:
+    tokens = token_book(AgentConfig(server.name, tools=(server,)))
+    async with McpTools([server], tokens=tokens) as connected:
         await connected.wait_for_first_attempt(COMMAND_SECONDS if server.command else HTTP_SECONDS)
         tools, unavailable = connected.snapshot()
         seconds = loop.time() - began_at

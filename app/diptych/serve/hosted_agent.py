@@ -46,6 +46,7 @@ from diptych.serve.adapters import (
     agent_store,
     in_process_name,
     stores,
+    token_book,
 )
 from diptych.serve.app import AppDependencies, create_app, create_metrics_app
 from diptych.serve.current_model import CurrentModel
@@ -123,13 +124,15 @@ class HostedAgent:
         self.url = url
         self._config = config
         self._is_scripted = config.mock_responses is not None
-        self._tools = McpTools([*config.tools, *in_process.tool_servers])
         self._agents = agent_client(config, url, in_process.agents)
         clock = SystemClock()
         store = agent_store(config, shared.redis)
         self._memory_note = store if isinstance(store, str) else ""
         self.data_problem = self._memory_note if config.data else ""  # why its folder is not used
         self._store: Store | None = None if isinstance(store, str) else store
+        self._tools = McpTools(
+            [*config.tools, *in_process.tool_servers], tokens=token_book(config, self._store)
+        )
         self._memory = memory or MemoryStore(clock.token()[:8])
         self.stores = stores(self._store, self._memory, clock)
         self._metrics = Metrics(
@@ -399,10 +402,18 @@ class HostedAgent:
             return ""
         return "trying tool servers and agents for the first time"
 
+    @property
+    def _keeps_tokens(self) -> bool:
+        return bool(self._store and self._config.token_keys)
+
     def _notes(self) -> list[str]:
         notes = list(self._store.notes()) if self._store else [self._memory_note]
         if self._is_open and self._config.access.mode == "open":
             notes.append("access is open: everybody who reaches this agent may do everything")
+        if any(server.auth for server in self._config.tools) and not self._keeps_tokens:
+            notes.append(
+                "OAuth tokens are in this process only: DIPTYCH_TOKEN_KEY and a store keep them"
+            )
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
         notes += self._model.notes()

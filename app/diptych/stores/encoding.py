@@ -12,7 +12,7 @@ import orjson
 from diptych.core.budget import from_integers, to_integers
 from diptych.core.codec import Record, decode, encode
 from diptych.core.errors import LoopError
-from diptych.core.events import ApprovalDecided, MessageQueued, QueueCleared, Signal
+from diptych.core.events import ApprovalDecided, InputReceived, MessageQueued, QueueCleared, Signal
 from diptych.core.json_values import decode_message, encode_message
 from diptych.core.messages import Message
 from diptych.core.state import MAX_MESSAGES_PER_RUN
@@ -24,6 +24,7 @@ MOST_SIGNALS = {
     MessageQueued: MAX_MESSAGES_PER_RUN,
     QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
     ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN,
+    InputReceived: 2 * MAX_MESSAGES_PER_RUN,
 }
 """Maximum number of a run's unlogged signals when one of these is added; other signals, which end
 the run, are always accepted."""

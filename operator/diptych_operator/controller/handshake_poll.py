@@ -1,7 +1,7 @@
 """Asks MCPServers for their tools, where no pod of our image says them at `/ready`.
 
 It is an MCP handshake without credentials: at the Service of a hosted server; a remote one is not
-asked if its headers are in a Secret.
+asked if it needs a Secret or OAuth tokens.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class HandshakePoll:
     async def ask_due(self) -> None:
         """Ask the servers that are due."""
         servers = [McpServer.read(content) for _, content in self._cache.all(MCP_SERVER)]
-        servers = [one for one in servers if not (one.runs_our_image or one.has_secret_headers)]
+        servers = [one for one in servers if not (one.runs_our_image or one.needs_credentials)]
         due = {self._mark(one): one for one in servers}
         now = time.monotonic()
         self._due = {mark: at for mark, at in self._due.items() if mark in due}

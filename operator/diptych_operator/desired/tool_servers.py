@@ -73,8 +73,8 @@ def _add_own(found: _Resolved, agent: Agent, tool: Tool, observed: ObservedState
     if isinstance(server, Unresolved):
         found.problems.append(server)
         return
-    if server.has_secret_headers and server.namespace != agent.namespace:
-        found.problems.append(_no_headers(server))
+    if server.has_secrets and server.namespace != agent.namespace:
+        found.problems.append(_no_secrets(server))
         return
     allow = narrowed(tool.get("allow") or _ALL, server.tools.get("allow") or _ALL)
     found.problems += _narrowing_problems(tool, server, allow)
@@ -93,7 +93,8 @@ def _add_own(found: _Resolved, agent: Agent, tool: Tool, observed: ObservedState
         "pin": list(pins.values()),
         "overrides": [*tool.get("overrides", ()), *server.tools.get("overrides", ())],
     }
-    entry = {**rest, "url": server.url, **merged}
+    own_auth = {"auth": server.auth} if server.auth else {}
+    entry = {**own_auth, **rest, "url": server.url, **merged}
     found.tools.append({name: value for name, value in entry.items() if value != []})
 
 
@@ -147,10 +148,10 @@ def _consents(content: Object, ref: ForeignRef, agent: Agent) -> bool:
     return not {"*", agent.namespace}.isdisjoint(one.strip() for one in allowed)
 
 
-def _no_headers(server: McpServer) -> Unresolved:
+def _no_secrets(server: McpServer) -> Unresolved:
     return Unresolved(
         "MCPServerNotAllowed",
-        f"MCPServer {server.namespace}/{server.name} has headers from Secrets or ConfigMaps of its "
+        f"MCPServer {server.namespace}/{server.name} has headers or auth from Secrets of its "
         "namespace, which Agents of others cannot have; use it from there, or put a server without "
         "them before it",
     )

@@ -225,9 +225,11 @@ class Agent(Owner):
         """All URLs of the manifest, each once, in its order."""
         access = self.spec.get("access") or {}
         issuers = [one for one in access.get("issuers") or () if not one.get("jwks")]
+        authorizations = [tool["auth"] for tool in self.tools if "auth" in tool]
         entries = (
             *self.models,
             *self.tools,
+            *({"url": auth["issuer"]} for auth in authorizations if "issuer" in auth),
             *self.spec.get("agents", ()),
             *issuers,
             *self.spec.get("hooks", ()),

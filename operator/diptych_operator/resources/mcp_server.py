@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diptych_operator.resources.agent import key_refs_in
 from diptych_operator.resources.kinds import MCP_SERVER, PORT
 from diptych_operator.resources.owner import Owner
 
@@ -72,9 +73,19 @@ class McpServer(Owner):
         return found
 
     @property
-    def has_secret_headers(self) -> bool:
-        """Whether a header's value is in a Secret or ConfigMap of its namespace."""
-        return any("valueFrom" in header for header in self.headers)
+    def auth(self) -> Mapping[str, Any]:
+        """How Agents get OAuth tokens for a remote server; empty if they need none."""
+        return (self.source.get("remote") or {}).get("auth") or {}
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether a header's value, or what its auth needs, is in a Secret of its namespace."""
+        return bool(key_refs_in([self.headers, self.auth]))
+
+    @property
+    def needs_credentials(self) -> bool:
+        """Whether it cannot be asked without credentials, which the operator does not have."""
+        return self.has_secrets or bool(self.auth)
 
     @property
     def pins(self) -> Mapping[str, str]:

@@ -97,10 +97,10 @@ def _available(server: McpServer, inputs: ServerInputs, verified: Condition) -> 
 
 
 def _verified(server: McpServer, found: Handshake | None) -> Condition:
-    if server.has_secret_headers:
+    if server.needs_credentials:
         message = (
-            "Its headers are in a Secret or ConfigMap, which the operator does not read; the "
-            "Agents that use it say whether it answers."
+            "It needs a Secret or OAuth tokens, which the operator does not have; the Agents that "
+            "use it say whether it answers."
         )
         return Condition("Verified", "Unknown", "NeedsSecret", message)
     if found is None:

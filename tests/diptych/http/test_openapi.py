@@ -12,6 +12,8 @@ from jsonschema import Draft202012Validator
 from support.face import HI, Face, Speaker, face
 from support.stack import call, frames
 
+from diptych.http import openapi
+
 ROOT = Path(__file__).parents[3]
 RUN = {"input": "hi"}
 
@@ -193,3 +195,10 @@ async def test_the_rest_is_what_the_document_says() -> None:
 def test_the_committed_reference_is_what_the_generator_writes() -> None:
     generator = runpy.run_path(str(ROOT / "tools" / "reference" / "http_api.py"))
     assert generator["text"]() == generator["FILE"].read_text(encoding="utf-8"), "run `make format`"
+
+
+def test_a_document_changes_none_made_later() -> None:
+    generator = runpy.run_path(str(ROOT / "tools" / "reference" / "http_api.py"))
+    before = generator["text"]()
+    openapi.document(generator["application"](), needs_credential=True)
+    assert generator["text"]() == before

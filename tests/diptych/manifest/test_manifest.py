@@ -139,6 +139,22 @@ tools: [{name: calc, url: URL, command: [calc]}]
     spec.tools[0]: needs exactly one of url, serviceRef, command, ref
 tools: [{name: a, command: [a], headers: [{name: b, value: c}]}]
     spec.tools[0]: a command has no headers; remove them, or give a url
+tools: [{name: a, command: [a], auth: {as: person}}]
+    spec.tools[0]: a command has no auth; remove it, or give a url
+tools: [{name: a, url: URL, headers: [{name: authorization, value: b}], auth: {as: person}}]
+    spec.tools[0]: needs only one of auth and a header Authorization
+tools: [{name: a, url: URL, auth: {clientId: c}}]
+    spec.tools[0].auth: needs clientId with clientSecret or privateKey, or `as: person`
+tools: [{name: a, url: URL, auth: {clientId: c, clientSecret: REF}}]
+    spec.tools[0].auth: clientSecret and privateKey need clientId, and the issuer that may receive
+    them
+tools: [{name: a, url: URL, auth: {clientId: c, issuer: URL, clientSecret: REF, privateKey: REF}}]
+    spec.tools[0].auth: needs only one of clientSecret, privateKey
+tools: [{name: a, url: URL, auth: {as: person, clientId: c, issuer: URL, privateKey: REF}}]
+    spec.tools[0].auth: privateKey is for `as: agent`; use clientSecret, or no secret
+tools: [{name: a, url: URL, auth: {as: person, scopes: [a b]}}]
+    spec.tools[0].auth.scopes[0]: must be an OAuth scope: no blanks, quotes or backslashes (got "a
+    b")
 tools: [{name: calc, url: URL, env: [{name: A, value: b}]}]
     spec.tools[0]: only a command has env; remove it, or give a command
 tools: [{name: a, command: [a], env: [{name: A}]}]

@@ -25,6 +25,7 @@ from diptych.core.messages import CallOutput
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
 from diptych.mcp import ConnectionSettings, McpTools, transport
 from diptych.net.received import ANSWERS
+from diptych.ports import CallContext
 
 App = Callable[..., Any]
 START_SECONDS = 60.0  # of a cold process on a machine that has other work
@@ -256,7 +257,7 @@ async def test_progress_is_told_while_the_tool_runs(era: Callable[[App], App]) -
         serving(era(app_of(server))) as url,
         connected(ToolServerConfig("s", url=url)) as tools,
     ):
-        answer = await tools.call(tools.snapshot()[0][0], {}, told.append)
+        answer = await tools.call(tools.snapshot()[0][0], {}, CallContext(told.append))
     assert answer.text == "there"
     assert told == ["the first step", "2 of 3", "2.5"]
 

@@ -159,7 +159,7 @@ async def test_no_answer_of_an_agent_fills_the_memory(
         before, began = peak_memory(), time.monotonic()
         with pytest.raises(DelegationError):
             async with asyncio.timeout(SECONDS):
-                await agents.delegate(DelegationRequest("p", "go", "c"), unheard)
+                await agents.delegate(DelegationRequest("p", "go", "c"), unheard.progress)
         assert time.monotonic() - began < SECONDS
         assert peak_memory() - before < MEMORY
         await agents.aclose()

@@ -8,12 +8,12 @@ from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, now, virtually
 
-from diptych.core.approval_records import open_approvals
 from diptych.core.codec import Record
 from diptych.core.errors import AlreadyDecided, InvalidRequest, RunEnded
 from diptych.core.events import ApprovalDecided, MessageQueued
 from diptych.core.messages import ChildRun
 from diptych.core.run_settings import RunSettings
+from diptych.core.waits import open_approvals
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import ChildEvent
 from diptych.runs.approvals import DecisionRequest, is_decided_by
@@ -46,7 +46,7 @@ def home(*replies, settings=None, deadline=None, **rest):
 async def asked(place, run_id=None):
     """Wait until a call waits, and give its run's id."""
     while True:
-        for entry in await place.runs.runs_awaiting_decision(10):
+        for entry in await place.runs.waiting_runs(10):
             if run_id in (None, entry.run_id):
                 return entry.run_id
         await asyncio.sleep(0.01)

@@ -25,11 +25,12 @@ import pytest
 from support.full_world import FullWorld
 from support.seeds import NATIVE, blocks, quiet
 from support.shared_store import SharedStore
-from support.world import Alone, found
+from support.world import Alone, Asking, found
 from support.world_below import Workers
 
 from diptych.budgets.shared_budget_meter import SharedBudgetMeter
 from diptych.core.events import CallJudged
+from diptych.runs import inputs
 from diptych.runs.service import RunService
 
 pytestmark = pytest.mark.no_cover
@@ -70,6 +71,14 @@ def _quiet():
 @pytest.mark.parametrize("seeds", blocks(SEEDS), ids=str)
 def test_whatever_breaks_what_is_promised_holds(seeds):
     wrong = {seed: list(found(seed, native=NATIVE)) for seed in seeds}
+    assert {seed: what for seed, what in wrong.items() if what} == {}
+
+
+@pytest.mark.parametrize("losing", [False, True])
+@pytest.mark.parametrize("seeds", blocks(SEEDS, part=4), ids=str)
+def test_whatever_breaks_what_is_promised_of_questions_holds(seeds, losing, monkeypatch):
+    monkeypatch.setattr(inputs, "INPUT_SECONDS", 20.0)  # questions that the store loses take it
+    wrong = {seed: found(seed, Asking, native=NATIVE, losing=losing) for seed in seeds}
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 

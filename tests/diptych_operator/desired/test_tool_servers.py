@@ -56,6 +56,20 @@ def test_a_remote_servers_headers_are_read_by_the_agents_pod():
     assert resolved(replaced, server)[0][0]["headers"] == [{"name": "x-key", "value": "mine"}]
 
 
+AUTH = {"clientId": "a", "clientSecret": {"secretKeyRef": {"name": "keys", "key": "b"}}}
+
+
+def test_a_remote_servers_auth_is_its_agents_and_an_agents_own_comes_before_it():
+    remote = {"url": "https://a.example", "auth": AUTH}
+    server = mcp_server(source={"remote": remote})
+    given = referring({})
+    assert resolved(given, server)[0][0]["auth"] == AUTH
+    observed = ObservedState(mcp_servers={("team", "calc"): server})
+    assert with_tool_servers(given, observed).key_refs == (KeyRef("Secret", "keys", "b"),)
+    own = {"as": "person"}
+    assert resolved(referring({}, auth=own), server)[0][0]["auth"] == own
+
+
 ALL = {"allowedNamespaces": {"from": "All"}}
 BLUE = {"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}}
 
@@ -80,6 +94,11 @@ BLUE = {"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}}
             "NamespaceLabelsUnknown",
         ),
         ({**ALL, "source": REMOTE}, {}, "MCPServerNotAllowed"),
+        (
+            {**ALL, "source": {"remote": {"url": "https://a.example", "auth": AUTH}}},
+            {},
+            "MCPServerNotAllowed",
+        ),
         ({**ALL, "source": {"remote": {"url": "https://a.example"}}}, {}, None),
     ],
 )

@@ -9,13 +9,14 @@ from diptych.stores.redis.feed import RedisFeed
 from diptych.stores.redis.leases import RedisLeases
 from diptych.stores.redis.server import RedisServer
 from diptych.stores.redis.settings import RedisSettings
+from diptych.stores.redis.vault import RedisVault
 
 
 class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
     """Implements `EventLog`, `Sessions`, `SessionLeases` and `Feed` of `ports.stores`.
 
-    `ledger` implements `ports.budgets.Ledger`. Stores may share a `server`. Must be created inside
-    an event loop.
+    `ledger` implements `ports.budgets.Ledger`, `vault` a `Vault`. Stores may share a `server`. Must
+    be created inside an event loop.
     """
 
     name = "redis"
@@ -24,6 +25,7 @@ class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
         server = server or RedisServer(settings.url)
         super().__init__(settings, RedisConnection(server, settings.prefix))
         self.ledger = RedisLedger(self._connection)
+        self.vault = RedisVault(self._connection)
         self.retention = settings.retention
 
     async def start(self) -> None:

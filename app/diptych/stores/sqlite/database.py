@@ -67,6 +67,7 @@ CREATE TABLE idempotency_keys (
     key TEXT PRIMARY KEY, digest TEXT NOT NULL, run TEXT NOT NULL, at REAL NOT NULL
 );
 CREATE TABLE accounts (key TEXT PRIMARY KEY, until REAL NOT NULL, state BLOB NOT NULL);
+CREATE TABLE vault (key TEXT PRIMARY KEY, until REAL NOT NULL, value BLOB NOT NULL);
 CREATE TABLE counted (key TEXT PRIMARY KEY, until REAL NOT NULL);  -- entries and runs of the ledger
 """
 T = TypeVar("T")

@@ -10,12 +10,13 @@ from diptych.stores.sqlite.budgets import SqliteLedger
 from diptych.stores.sqlite.database import Database
 from diptych.stores.sqlite.event_log import KEPT_SECONDS
 from diptych.stores.sqlite.leases import SqliteLeases, begin, end
+from diptych.stores.sqlite.vault import SqliteVault
 
 
 class SqliteStore(SqliteLeases):
     """Fulfils `EventLog`, `Sessions`, `SessionLeases` and `Feed` of `ports.stores`.
 
-    `ledger` fulfils `ports.budgets.Ledger`. The file is open, and its lock
+    `ledger` fulfils `ports.budgets.Ledger`, `vault` a `Vault`. The file is open, and its lock
     held, from here to `aclose`. Raises as `Database` does; `executor` is for tests.
     """
 
@@ -27,6 +28,7 @@ class SqliteStore(SqliteLeases):
     ) -> None:
         super().__init__(Database(path, secrets.token_hex(4), executor), now)
         self.ledger = SqliteLedger(self._database, now)
+        self.vault = SqliteVault(self._database, now)
 
     async def start(self) -> None:
         """Release what a dead process has left; others can then take it over."""

@@ -1,0 +1,146 @@
+"""Questions of tools over HTTP: shown to those who may see the run, answered by its owner."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from support.doubles import FunctionTools
+from support.face import Face, face, openai_error
+from support.stack import until
+
+from diptych.access.bearer import Authenticator
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.core.events import InputRequest
+from diptych.http.access_guard import AccessPolicy
+
+BOOK, CALL = '{"tool": "book"}', "call_1_1"
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}},
+    "required": ["name"],
+}
+WHO = InputRequest("form", "Who travels?", SCHEMA)
+MAY = {"ada": "ask", "bob": "ask", "lead": "manage", "reader": "read", "eve": "approve"}
+
+
+def access() -> AccessPolicy:
+    async def refresh(_: str) -> None: ...
+
+    keys = {name: (lambda name=name: f"key-of-{name}") for name in MAY}
+    grants = [Grant((Grantee("key", n),), frozenset({Right(right)})) for n, right in MAY.items()]
+    return AccessPolicy(Authenticator(list, keys), lambda: grants, refresh, "helper", [].append)
+
+
+@asynccontextmanager
+async def asked(
+    who: str = "", request: InputRequest = WHO, **more: Any
+) -> AsyncIterator[tuple[Face, str]]:
+    """Give an agent whose tool asks, and the run's id; `who` has begun it."""
+
+    async def book(context: Any) -> str:
+        answer = await context.ask(request)
+        return f"{context.person or 'nobody'}: {answer.action} {answer.content}"
+
+    tools = FunctionTools({"book": book}, asking=["book"])
+    async with face(BOOK, "{}", "Booked.", tools=tools, **more) as helper:
+        reply = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_(who))
+        run_id = reply.json()["id"]
+        await until(lambda: helper.house.store._runs[run_id].awaits_input, 5)
+        yield helper, run_id
+
+
+def as_(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer key-of-{name}"} if name else {}
+
+
+async def answer(helper: Face, run_id: str, body: Any, who: str = "") -> Any:
+    path = f"/v1/runs/{run_id}/inputs/{CALL}"
+    return await helper.http.post(path, json=body, headers=as_(who))
+
+
+async def test_a_question_is_listed_answered_once_and_its_answer_shown_nowhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with asked() as (helper, run_id):
+        run = (await helper.http.get(f"/v1/runs/{run_id}")).json()
+        assert run["status"] == "input-required"
+        [question] = run["inputs"]
+        assert (await helper.http.get("/v1/inputs")).json() == {
+            "object": "list",
+            "data": [question],
+        }
+        assert (question["kind"], question["message"]) == ("form", "Who travels?")
+        assert (question["schema"], question["status"]) == (SCHEMA, "waiting")
+        content = {"name": "Ada-in-private"}
+        reply = await answer(helper, run_id, {"action": "accept", "content": content})
+        assert reply.status_code == 200, reply.text
+        assert (reply.json()["status"], reply.json()["action"]) == ("answered", "accept")
+        refused = openai_error(await answer(helper, run_id, {"action": "decline"}), 409)
+        assert refused["code"] == "already_answered"
+        await helper.house.told(run_id)
+        assert (await helper.http.get("/v1/inputs")).json()["data"] == []
+        shown = [reply.text, (await helper.http.get(f"/v1/runs/{run_id}/events")).text]
+        shown += [(await helper.http.get(p)).text for p in (f"/v1/runs/{run_id}", "/memory/events")]
+        told = [line for text in shown for line in text.splitlines() if "input_" in line]
+        assert told
+        assert "Ada-in-private" not in "".join(line for line in told if "tool_result" not in line)
+        result = "nobody: accept {'name': 'Ada-in-private'}"
+        assert any(result in text for text in shown)  # the tool may tell it
+    [line] = [r.message for r in caplog.records if r.name == "diptych.audit"]
+    audit = json.loads(line)
+    assert (audit["what"], audit["call"], audit["outcome"]) == ("answer", CALL, "accept")
+    assert "Ada-in-private" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("who", "status"),
+    [("ada", 200), ("lead", 200), ("bob", 404), ("eve", 404), ("reader", 403)],
+)
+async def test_the_runs_owner_answers_or_those_who_manage_runs(who: str, status: int) -> None:
+    async with asked("ada", access=access()) as (helper, run_id):
+        body = {"action": "accept", "content": {"name": "Ada"}, "subject": "user:else"}
+        reply = await answer(helper, run_id, body, who)
+        assert reply.status_code == status
+        if status == 200:
+            assert reply.json()["answered_by"] == f"key:{who}"
+            items = await helper.house.told(run_id)
+            results = [i.content for i in items if getattr(i, "event_type", "") == "tool_result"]
+            assert results == ["key:ada: accept {'name': 'Ada'}"]  # the person began the run
+        seen = (await helper.http.get("/v1/inputs", headers=as_(who))).json()["data"]
+        assert len(seen) == (status == 403)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "param"),
+    [
+        ("form", {"action": "accept"}, 400, "content"),
+        ("form", {"action": "accept", "content": {"name": 1}}, 422, "content.name"),
+        ("form", {"action": "maybe"}, 400, "action"),
+        ("url", {"action": "accept", "content": {}}, 400, "content"),
+        ("sign_in", {"action": "accept"}, 400, "action"),
+        ("caller_tool", {"action": "accept", "content": {}}, 400, "action"),
+        ("caller_tool", {"action": "cancel"}, 400, "action"),
+    ],
+)
+async def test_an_answer_that_is_none_is_refused_with_its_path(
+    kind: Any, body: Any, status: int, param: str
+) -> None:
+    schema = SCHEMA if kind == "form" else None
+    async with asked(request=InputRequest(kind, "?", schema, "http://x")) as (helper, run_id):
+        error = openai_error(await answer(helper, run_id, body), status)
+        assert error["param"] == param
+        assert "input-required" in (await helper.http.get(f"/v1/runs/{run_id}")).text
+        await helper.house.runs.cancel(run_id)
+
+
+async def test_a_call_that_asked_nothing_is_not_found() -> None:
+    async with asked() as (helper, run_id):
+        reply = await helper.http.post(
+            f"/v1/runs/{run_id}/inputs/call_9", json={"action": "cancel"}
+        )
+        assert openai_error(reply, 404)["code"] == "input_not_found"
+        assert (await answer(helper, run_id, {"action": "cancel"})).status_code == 200
