@@ -51,7 +51,7 @@ class FormField:
         of_choice = ", ".join(f"{number} {title}" for number, title in enumerate(choices, 1))
         if of_choice and self.is_list:
             of_choice += "; several by commas"
-        kind = of_choice or _NOUNS.get(schema.get("type", ""), schema.get("format", ""))
+        kind = of_choice or _NOUNS.get(str(schema.get("type")), schema.get("format", ""))
         notes = [schema.get("description"), kind, None if self.is_required else "optional"]
         note = "; ".join(str(each) for each in notes if each)
         default = f" [{_text(schema['default'])}]" if "default" in schema else ""

@@ -39,7 +39,7 @@ TITLED = {"oneOf": [{"const": "r", "title": "Red"}, {"const": "7", "title": "Sev
         ({"type": "string", **TITLED}, "Seven", "7"),
         ({"type": "array", "items": {"anyOf": TITLED["oneOf"]}}, "Red, 2", ["r", "7"]),
         ({"type": "array", "items": TITLED, "maxItems": 1}, "1,2", ValueError("too long")),
-        ({"type": "string", "minLength": "x", "enum": 5, "oneOf": [1]}, "a", "a"),
+        ({"type": ["x"], "minLength": "x", "enum": 5, "oneOf": [1]}, "a", "a"),
     ],
 )
 def test_a_field_is_read_as_its_schema_says(schema, text, value) -> None:
@@ -49,6 +49,7 @@ def test_a_field_is_read_as_its_schema_says(schema, text, value) -> None:
             field.read(text)
     else:
         assert field.read(text) == value
+        assert field.prompt.startswith("? f")
 
 
 def test_prompts_say_what_a_field_wants() -> None:
