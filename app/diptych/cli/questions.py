@@ -1,7 +1,7 @@
 """A tool's question: the fields of its form, read from text, and its answer at a terminal."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -133,15 +133,17 @@ class Question:
         self._fields = form_fields(metadata.get("schema")) if self.kind == "form" else []
         self._content: dict[str, JSON] = {}
 
-    def prompts(self) -> Iterator[str]:
-        """Yield the prompt for the next line; without any, the answer comes from elsewhere."""
-        way = "/decline or /cancel"
-        if self.kind == "sign_in":
-            yield f"? sign in there, and this goes on; or type {way}: "
-        elif self.kind == "url":
-            yield f"? open it and press Enter; or type {way}: "
-        elif self.kind == "form":
-            yield self._fields[0].prompt if self._fields else f"? press Enter, or type {way}: "
+    @property
+    def prompt(self) -> str:
+        """Ask for the next line; empty if the answer comes from elsewhere."""
+        match self.kind:
+            case "sign_in":
+                return "? sign in there, and this goes on; or type /decline or /cancel: "
+            case "url":
+                return "? open it and press Enter; or type /decline or /cancel: "
+            case "form":
+                return self._fields[0].prompt if self._fields else "? press Enter to agree: "
+        return ""
 
     def take(self, line: str) -> Answer | None:
         """Take a line. Raises `ValueError` if it does not fit."""

@@ -20,6 +20,7 @@ _REQUESTS = {"approval_requested", "input_requested"}
 _YES = {"y", "yes"}
 _NO = {"", "n", "no"}
 _PROMPT = "? {call} ({call_id}): make this call? [y]es, [n]o, or why not: "
+_FORM_HINT = "  /decline refuses to answer, /cancel puts it off"
 _CALL_CHARS = 100  # in the prompt, which says which call is meant; all of it stands above
 _CHUNK = 4_096  # bytes, at most, of one line that a terminal gives
 
@@ -124,6 +125,8 @@ class TypedLines:
         self._question = Question(record) if record.event_type == "input_requested" else None
         self._listen()
         if self._question:
+            if self._question.kind == "form":
+                self._screen.print_line((_FORM_HINT, "dim"))
             self._prompt(self._question)
             return
         content: Any = record.content
@@ -131,8 +134,8 @@ class TypedLines:
         self._screen.show_prompt(_PROMPT.format(call=call, call_id=call_id))
 
     def _prompt(self, question: Question) -> None:
-        for prompt in question.prompts():
-            self._screen.show_prompt(prompt)
+        if question.prompt:
+            self._screen.show_prompt(question.prompt)
 
     def _answered(self, call_id: str, *, asks_next: bool) -> None:
         del self._waiting[call_id]

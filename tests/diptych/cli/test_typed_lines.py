@@ -152,7 +152,8 @@ async def test_lines_answer_the_fields_of_a_question_one_after_another(keyboard)
     lines.note(asked("c3"))
     os.write(keyboard, b"many\n3\n\n/decline\ny\nand hurry\n")
     await soon(lambda: len(agent.sent) == 4)
-    assert screen.lines[:4] == [
+    assert screen.lines[:5] == [
+        "  /decline refuses to answer, /cancel puts it off",
         "? n (whole number): ",
         "! type a whole number",
         "? n (whole number): ",
