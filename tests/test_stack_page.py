@@ -272,15 +272,15 @@ async def test_the_list_of_what_waits_stays_true_and_keeps_what_is_written(
     ):
         await page.clock.install()
         await page.goto(f"{helper.url}/")
-        await page.get_by_text("Waiting for decisions").click()
-        await shows(page, "No call waits for a decision")
+        await page.get_by_text("Waiting for you").click()
+        await shows(page, "No call that you may see waits")
         runs = [await helper.start("Pay bob"), await helper.start("Pay bob")]
         for run_id in runs:
             await until(lambda run_id=run_id: _waits(helper, run_id))
         cards = page.locator("#approvals .approval")
         await page.clock.fast_forward(look)
         await expect(cards).to_have_count(2)
-        assert await page.get_by_text("No call waits").count() == 0
+        assert await page.get_by_text("No call that you may see waits").count() == 0
         written = cards.nth(1).get_by_label("Reason")
         await written.fill("not him")
         decided = await cards.nth(0).get_attribute("aria-labelledby")
@@ -289,7 +289,7 @@ async def test_the_list_of_what_waits_stays_true_and_keeps_what_is_written(
         await helper.http.post(path, json={"decision": "reject"})
         await page.clock.fast_forward(look)
         over = page.locator("#approvals .approval.over")
-        await expect(over).to_contain_text("Somebody else decided, or the run has ended.")
+        await expect(over).to_contain_text("Somebody else answered, or the run has ended.")
         assert await over.get_attribute("aria-labelledby") == decided
         await expect(cards.get_by_label("Reason")).to_have_value("not him")
         await expect(cards.get_by_label("Reason")).to_be_focused()

@@ -17,7 +17,7 @@ class Writer:
     def __init__(self) -> None:
         self._seq = count(1)
 
-    def __call__(self, kind: str, content: JSON = None, **metadata: JSON) -> Record:
+    def __call__(self, kind: str, content: JSON = None, /, **metadata: JSON) -> Record:
         seq = next(self._seq)
         return Record("run-1", "session-1", seq, kind, 100 + seq / 100, content, metadata)
 

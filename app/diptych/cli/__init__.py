@@ -63,6 +63,8 @@ _COMMANDS: Sequence[Callable[..., Any]] = (
     control.approvals,
     control.approve,
     control.reject,
+    control.inputs,
+    control.answer,
     check.check,
     pin.pin,
     mcp_server.mcp_server,

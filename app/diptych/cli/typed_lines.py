@@ -1,4 +1,4 @@
-"""Lines typed while a run goes on: decisions on calls that wait, else messages to the run."""
+"""Lines typed while a run goes on: for calls that wait, else messages to the run."""
 
 import asyncio
 import os
@@ -11,24 +11,43 @@ from typing import Any
 from diptych.cli.client.remote import Choice, RemoteAgent
 from diptych.cli.output.screen import Mark, Screen
 from diptych.cli.output.wording import asked_text, one_line
+from diptych.cli.questions import Question
 from diptych.core.codec import Record
 from diptych.core.errors import DiptychError
 
 LATER = "/later"
+_REQUESTS = {"approval_requested", "input_requested"}
 _YES = {"y", "yes"}
 _NO = {"", "n", "no"}
 _PROMPT = "? {call} ({call_id}): make this call? [y]es, [n]o, or why not: "
+_FORM_HINT = "  /decline refuses to answer, /cancel puts it off"
 _CALL_CHARS = 100  # in the prompt, which says which call is meant; all of it stands above
 _CHUNK = 4_096  # bytes, at most, of one line that a terminal gives
 
 
 class InputRequired(DiptychError):
-    """A call waits for approval, and there is no terminal to ask on."""
+    """A call waits for a decision or an answer, and there is no terminal to ask on."""
 
     def __init__(self, record: Record) -> None:
-        super().__init__("a call waits for a decision")
+        is_question = record.event_type == "input_requested"
+        super().__init__(f"a call waits for {'an answer' if is_question else 'a decision'}")
         self.run_id = record.run_id
         self.call_id = str(record.metadata["call_id"])
+        self._kind = str(record.metadata.get("kind", ""))
+
+    def way(self, target: str) -> str:
+        """Say how to go on, at an agent that runs."""
+        what = f"{self.run_id} {self.call_id} --at {target}"
+        match self._kind:
+            case "":
+                return f"diptych approve {what}, or diptych reject {what}"
+            case "form":
+                return f"diptych answer {what} FIELD=VALUE …, or --decline"
+            case "url":
+                return f"open its link, then diptych answer {what}, or --decline"
+            case "sign_in":
+                return f"open its link and sign in; diptych answer {what} --cancel gives it up"
+        return "its caller answers it"
 
 
 def can_ask() -> bool:
@@ -48,9 +67,9 @@ class _Outgoing:
 class TypedLines:
     """Reads the terminal while a run goes on.
 
-    A line decides the call that has waited longest; if none waits, it is sent to the run. Unless
-    it `steers`, the terminal is read only while a call waits. Unless it `asks`, nothing is read,
-    and a call that waits raises `InputRequired`.
+    A line is for the call that has waited longest: it decides on it, or answers its question. If
+    none waits, it is sent to the run. Unless it `steers`, the terminal is read only while a call
+    waits. Unless it `asks`, nothing is read, and a call that waits raises `InputRequired`.
     """
 
     def __init__(
@@ -62,6 +81,7 @@ class TypedLines:
         self._steers = steers and asks
         self._run_id = ""
         self._waiting: dict[str, Record] = {}  # calls, by their id; the first one is asked about
+        self._question: Question | None = None  # of the first one
         self._outgoing: deque[_Outgoing] = deque()
         self._sender: asyncio.Task[None] | None = None
 
@@ -74,7 +94,7 @@ class TypedLines:
     def note(self, record: Record) -> None:
         """Take the next record of the run. Raises `InputRequired`."""
         call_id = str(record.metadata.get("call_id"))
-        if record.event_type == "approval_requested":
+        if record.event_type in _REQUESTS:
             if not self._asks:
                 raise InputRequired(record)
             self._waiting[call_id] = record
@@ -102,10 +122,20 @@ class TypedLines:
 
     def _ask(self) -> None:
         call_id, record = next(iter(self._waiting.items()))
+        self._question = Question(record) if record.event_type == "input_requested" else None
+        self._listen()
+        if self._question:
+            if self._question.kind == "form":
+                self._screen.print_line((_FORM_HINT, "dim"))
+            self._prompt(self._question)
+            return
         content: Any = record.content
         call = one_line(asked_text(content), _CALL_CHARS)
         self._screen.show_prompt(_PROMPT.format(call=call, call_id=call_id))
-        self._listen()
+
+    def _prompt(self, question: Question) -> None:
+        if question.prompt:
+            self._screen.show_prompt(question.prompt)
 
     def _answered(self, call_id: str, *, asks_next: bool) -> None:
         del self._waiting[call_id]
@@ -118,11 +148,15 @@ class TypedLines:
         content = os.read(sys.stdin.fileno(), _CHUNK)
         if not content and not self._waiting:  # Ctrl-D; the next question reads again
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        if not content and self._waiting and self._question:
+            content = b"/cancel"
         for line in content.decode(errors="replace").splitlines() or [""]:
             self._take(line.strip())
 
     def _take(self, line: str) -> None:
-        if self._waiting:
+        if self._waiting and self._question:
+            self._answer(self._question, line)
+        elif self._waiting:
             call_id = next(iter(self._waiting))
             self._answered(call_id, asks_next=True)
             is_approved = line.lower() in _YES
@@ -138,6 +172,19 @@ class TypedLines:
             self._warn(f"not sent: while the agent works there is only {LATER}; Ctrl-C aborts")
         elif line:
             self._send(line, lambda: self._agent.send(self._run_id, line))
+
+    def _answer(self, question: Question, line: str) -> None:
+        try:
+            answer = question.take(line)
+        except ValueError as error:
+            self._warn(str(error))
+            answer = None
+        if answer is None:
+            self._prompt(question)
+            return
+        call_id = next(iter(self._waiting))
+        self._answered(call_id, asks_next=True)
+        self._send("", lambda: self._agent.answer(self._run_id, call_id, *answer))
 
     def _send(self, message: str, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._outgoing.append(_Outgoing(message, send))

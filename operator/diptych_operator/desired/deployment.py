@@ -185,17 +185,20 @@ def pod_template(
     return template
 
 
+_SHARED_FIELDS: Final = ("env", "volumeMounts", "resources")
+
+
 def on_platform(template: Object, defaults: PodDefaults, *, is_our_image: bool = True) -> Object:
     """Lay the platform's pod template over one that is no Agent's, but for its containers.
 
-    Our image takes the variables and mounts of the platform's `agent`, below its own.
+    Our image takes variables, mounts and resources of the platform's `agent`, below its own.
     """
     pod = defaults.template.get("spec") or {}
     others = {name: value for name, value in pod.items() if name != "containers"}
     merged = strategic_merge(template, {**defaults.template, "spec": others}, _PLATFORMS)
     agents = [one for one in pod.get("containers") or () if one.get("name") == CONTAINER]
     if is_our_image and agents:
-        shared = {name: agents[0][name] for name in ("env", "volumeMounts") if name in agents[0]}
+        shared = {name: agents[0][name] for name in _SHARED_FIELDS if name in agents[0]}
         [own] = template["spec"]["containers"]
         merged["spec"]["containers"] = [strategic_merge(shared, own, _PLATFORMS)]
     return merged

@@ -53,6 +53,9 @@ class Agent:
     async def decide(self, run_id, call_id, decision, reason) -> None:
         await self._answer(run_id, call_id, decision, reason)
 
+    async def answer(self, run_id, call_id, action, content) -> None:
+        await self._answer(run_id, call_id, action, content)
+
     async def _answer(self, *request) -> None:
         await asyncio.sleep(self.delay)
         if self.error:
@@ -70,6 +73,12 @@ def opened(agent, *, steers=True) -> tuple[TypedLines, Screen]:
 def asked(call_id: str):
     call = {"tool": "pay", "arguments": {"n": call_id}}
     return Writer()("approval_requested", call, call_id=call_id)
+
+
+def question(call_id: str, kind="form"):
+    count = {"type": "integer"}
+    schema = {"properties": {"n": count, "m": count}, "required": ["n"]}
+    return Writer()("input_requested", "How many?", call_id=call_id, kind=kind, schema=schema)
 
 
 def decided(call_id: str):
@@ -135,6 +144,44 @@ async def test_calls_are_asked_about_one_after_another(keyboard) -> None:
     lines.close()
 
 
+async def test_lines_answer_the_fields_of_a_question_one_after_another(keyboard) -> None:
+    agent = Agent()
+    lines, screen = opened(agent)
+    lines.note(question("c1"))
+    lines.note(question("c2"))
+    lines.note(asked("c3"))
+    os.write(keyboard, b"many\n3\n\n/decline\ny\nand hurry\n")
+    await soon(lambda: len(agent.sent) == 4)
+    assert screen.lines[:5] == [
+        "  /decline refuses to answer, /cancel puts it off",
+        "? n (whole number): ",
+        "! type a whole number",
+        "? n (whole number): ",
+        "? m (whole number; optional): ",
+    ]
+    assert agent.sent == [
+        ("r", "c1", "accept", {"n": 3}),
+        ("r", "c2", "decline", None),
+        ("r", "c3", "approve", ""),
+        ("r", "and hurry", False),
+    ]
+    lines.close()
+
+
+async def test_ctrl_d_cancels_a_question_and_a_sign_in_ends_elsewhere(keyboard) -> None:
+    agent = Agent()
+    lines, screen = opened(agent, steers=False)
+    lines.note(question("c1"))
+    os.write(keyboard, b"\x04")
+    await soon(lambda: agent.sent)
+    assert agent.sent == [("r", "c1", "cancel", None)]
+    lines.note(question("c2", kind="sign_in"))
+    assert screen.lines[-1].startswith("? sign in there, and this goes on")
+    lines.note(Writer()("input_received", "accept", call_id="c2"))
+    assert not lines._waiting
+    lines.close()
+
+
 async def test_a_question_after_ctrl_d_is_answered(keyboard) -> None:
     agent = Agent()
     lines, _ = opened(agent)
@@ -172,4 +219,12 @@ async def test_without_a_person_a_call_that_waits_is_an_end() -> None:
     with pytest.raises(InputRequired) as waiting:
         lines.note(asked("c1"))
     assert waiting.value.call_id == "c1"
+    for kind, way in (
+        ("form", "diptych answer run-1 c1 --at here FIELD=VALUE"),
+        ("url", "open its link, then diptych answer run-1 c1 --at here"),
+        ("sign_in", "open its link and sign in"),
+    ):
+        with pytest.raises(InputRequired) as waiting:
+            lines.note(question("c1", kind))
+        assert waiting.value.way("here").startswith(way)
     lines.close()

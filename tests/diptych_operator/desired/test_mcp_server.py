@@ -76,7 +76,7 @@ def test_the_platforms_proxy_variables_and_mounts_reach_our_image_below_the_serv
         "name": "agent",
         "env": [{"name": "SSL_CERT_FILE", "value": "/etc/ca"}, {"name": "REGION", "value": "us"}],
         "volumeMounts": [ca],
-        "resources": {"limits": {"memory": "4Gi"}},
+        "resources": {"limits": {"memory": "4Gi", "cpu": "1"}},
     }
     template = {"spec": {"containers": [agent, {"name": "mesh"}], "volumes": [{"name": "ca"}]}}
     proxy = ProxySettings("http://proxy:3128")
@@ -96,7 +96,7 @@ def test_the_platforms_proxy_variables_and_mounts_reach_our_image_below_the_serv
         ("HTTPS_PROXY", "http://proxy:3128"),
     }
     assert ca in ours["volumeMounts"]
-    assert ours["resources"]["limits"] == {"memory": "512Mi"}
+    assert ours["resources"]["limits"] == {"memory": "512Mi", "cpu": "1"}
     assert "SSL_CERT_FILE" not in {one["name"] for one in image["env"]}
     assert "HTTPS_PROXY" in {one["name"] for one in image["env"]}
 

@@ -19,6 +19,7 @@ from diptych.cli.output.timeline import RECONNECTING, RETRYING_START
 from diptych.core.catalog import Unavailable
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import ConfigError, DiptychError, NotResumable, RequestError
+from diptych.core.events import InputAction
 from diptych.core.text import well_formed
 from diptych.net.backoff import Backoff
 from diptych.net.proxies import proxy_for
@@ -234,6 +235,22 @@ class RemoteAgent:
     async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
         """Approve or reject a call that waits."""
         await self.send_decision(run_id, call_id, {"decision": decision, "reason": reason})
+
+    async def inputs(self) -> list[dict[str, Any]]:
+        """Return the questions that wait for an answer, as `/v1/inputs` lists them."""
+        return list((await self._json("GET", "/v1/inputs"))["data"])
+
+    async def inputs_of(self, run_id: str) -> list[dict[str, Any]]:
+        """Return all questions of a run, in their order."""
+        return list((await self._json("GET", _run_path(run_id))).get("inputs", ()))
+
+    async def answer(
+        self, run_id: str, call_id: str, action: InputAction, content: Mapping[str, Any] | None
+    ) -> Any:  # noqa: ANN401 - the agent's JSON
+        """Answer a call's question; returns the question."""
+        path = f"{_run_path(run_id)}/inputs/{_segment(call_id)}"
+        body = {"action": action} if content is None else {"action": action, "content": content}
+        return await self._json("POST", path, json=body)
 
     async def send(self, run_id: str, message: str, *, is_follow_up: bool = False) -> None:
         """Send a message to a run that goes on: to steer it, or for its next turn."""

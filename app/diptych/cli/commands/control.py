@@ -1,7 +1,7 @@
 """Commands that reach a run from another terminal: messages, cancellation, decisions on calls."""
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import DEFAULT_URL, At, Json, RunId, RunningAgent
 from diptych.cli.exits import COMPLETED
 from diptych.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from diptych.core.events import InputAction
 
 _Call = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, as call_1_1.")]
 _Text = Annotated[str, typer.Argument(metavar="TEXT", help="The message.")]
@@ -143,6 +146,66 @@ async def reject(
     Example: `diptych reject run-1f3a call_1_1 --reason "not on Fridays"`
     """
     return await _decide(at, cluster, run, call, {"decision": "reject", "reason": reason})
+
+
+async def inputs(
+    cluster: ClusterFlags, address: RunningAgent = DEFAULT_URL, as_json: Json = False
+) -> int:
+    """List the questions of an agent's tools that wait for an answer.
+
+    Without the right to `manage` or `read`, you see only those of your own runs.
+
+    Example: `diptych inputs team/helper`
+    """
+    from diptych.cli.output.screen import printable
+    from diptych.cli.output.wording import input_text
+
+    async with connect_remote(address, cluster) as agent:
+        waiting = await agent.inputs()
+    for each in waiting:
+        typer.echo(json.dumps(each) if as_json else printable(input_text(each)))
+    if not waiting and not as_json:
+        typer.echo("no question that you may see waits for an answer", err=True)
+    return COMPLETED
+
+
+async def answer(
+    run: RunId,
+    call: _Call,
+    cluster: ClusterFlags,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FIELD=VALUE", help="The fields of a form; others get defaults."),
+    ] = None,
+    at: At = DEFAULT_URL,
+    decline: Annotated[bool, typer.Option("--decline", help="Refuse to answer.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Do not answer now.")] = False,
+) -> int:
+    """Answer the question of a tool: a form's fields, or nothing once its page was visited.
+
+    A sign-in is answered by signing in; here it can only be declined or cancelled.
+
+    Examples: `diptych answer run-1f3a call_1_1 size=small gift=yes`, `diptych answer run-1f3a
+    call_1_1 --decline`
+    """
+    from diptych.cli.questions import read_form
+
+    if sum((decline, cancel, bool(values))) > 1:
+        raise ConfigError("give FIELD=VALUE, or one of --decline and --cancel")
+    async with connect_remote(at, cluster) as agent:
+        content = None
+        if not (decline or cancel):
+            found = [each for each in await agent.inputs_of(run) if each["call_id"] == call]
+            asked = found[-1] if found else {}
+            if values or asked.get("kind") == "form":
+                try:
+                    content = read_form(asked.get("schema"), values or ())
+                except ValueError as error:
+                    raise ConfigError(str(error)) from None
+        action: InputAction = "decline" if decline else "cancel" if cancel else "accept"
+        answered = await agent.answer(run, call, action, content)
+    typer.echo(f"{answered['call_id']}: {answered.get('action', action)}", err=True)
+    return COMPLETED
 
 
 async def _decide(

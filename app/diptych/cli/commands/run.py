@@ -50,7 +50,7 @@ async def run(
     stdout, the progress to stderr; Ctrl-C aborts the run.
 
     The exit code is 0 if it completed, 1 if it failed, 3 if it ran out of steps, 130 if it was
-    aborted, 2 if the configuration is wrong, 4 if a call waits for a decision and nobody can be
+    aborted, 2 if the configuration is wrong, 4 if a call waits for a person and nobody can be
     asked: with --no-input or --json, or without a terminal.
 
     Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`,
@@ -90,14 +90,13 @@ async def run(
         try:
             ended = await start_and_follow(client, text, session, renderer, typed, key)
         except InputRequired as waiting:
-            what = f"{waiting.run_id} {waiting.call_id} --at {target}"
-            way = f"diptych approve {what}, or diptych reject {what}"
+            way = waiting.way(str(target))
             if address is None or is_file(address):
                 way = "its run ends with this command; serve the file"
                 if can_ask():
                     way += f", or ask without {'--json' if as_json else '--no-input'}"
                 else:
                     way = f"there is no terminal to ask at, and {way}"
-            screen.print_line(Mark.NOTE.value, f"{waiting.call_id} waits for a decision: {way}")
+            screen.print_line(Mark.NOTE.value, f"{waiting.call_id}: {waiting}: {way}")
             return INPUT_REQUIRED
     return EXIT_CODE_BY_STATUS[ended.status]

@@ -23,6 +23,8 @@ _STYLES: Mapping[str, str] = {
     "action_format": "yellow",
     "approval_requested": "magenta",
     "approval_decided": "magenta",
+    "input_requested": "magenta",
+    "input_received": "magenta",
     "compacted": "yellow",
     "failed": "red",
     "aborted": "red",

@@ -82,7 +82,7 @@ class Timeline:
         self._pending: dict[str, _PendingCall] = {}
         self._tree = TreeLines()
         self._quoted: str | None = None  # whose text is being quoted: a call's id, or _REASONING
-        self._open_approvals: set[str] = set()  # a person may be asked right now
+        self._waiting_calls: set[str] = set()  # a person may be asked right now
         self._last_step = 0  # of the call in the last line, 0 if that is no call
         self._max_steps = 0
         self._budget = ""  # what the run has used of it, shown at its end
@@ -112,7 +112,7 @@ class Timeline:
         return f"{number} of {self._model}"
 
     def refresh(self) -> None:
-        if self._stage is not _Stage.WORKING or self._quoted or self._open_approvals:
+        if self._stage is not _Stage.WORKING or self._quoted or self._waiting_calls:
             return
         passed = self._now() - self._waiting_since
         if not self._screen.is_live and passed >= LONG_WAIT_SECONDS and not self._has_shown_wait:
@@ -160,8 +160,13 @@ class Timeline:
                 self._warn(f"a reply could not be used ({kind}): {record.content}")
             case "approval_requested":
                 self._render_approval(record)
-            case "approval_decided":
-                self._open_approvals.discard(str(record.metadata["call_id"]))
+            case "input_requested":
+                call_id = str(record.metadata["call_id"])
+                self._waiting_calls.add(call_id)
+                head = ("? waits for an answer  ", "magenta")
+                self._print_line(head, text, (f"  ({call_id})", "dim"))
+            case "approval_decided" | "input_received":
+                self._waiting_calls.discard(str(record.metadata["call_id"]))
                 self._print_line(("  ? ", "magenta"), text)
             case "tool_call" | "delegation_request":
                 self._render_call(record)
@@ -195,7 +200,7 @@ class Timeline:
     def _render_approval(self, record: Record) -> None:
         metadata, content = record.metadata, record.content
         call_id = str(metadata["call_id"])
-        self._open_approvals.add(call_id)
+        self._waiting_calls.add(call_id)
         why = f"  {metadata['reason']}" if metadata.get("reason") else ""
         asked = asked_text(content) if isinstance(content, Mapping) else str(content)
         self._print_line(
@@ -223,7 +228,7 @@ class Timeline:
         metadata: Any = record.metadata
         follows_its_call = bool(self._last_step) and len(self._pending) == 1
         call = self._pending.pop(metadata["call_id"], None)
-        self._open_approvals.discard(metadata["call_id"])
+        self._waiting_calls.discard(metadata["call_id"])
         self._end_quote(metadata["call_id"])
         failed = record.event_type.endswith("error")
         was_quoted = call is not None and call.was_quoted

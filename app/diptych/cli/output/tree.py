@@ -19,6 +19,8 @@ _EVENT_MARKS: Mapping[str, tuple[str, str]] = {
     "delegation_error": ("✗ ", "red"),
     "approval_requested": ("? waits for a decision  ", "magenta"),
     "approval_decided": ("? decided: ", "magenta"),
+    "input_requested": ("? waits for an answer  ", "magenta"),
+    "input_received": ("? answered: ", "magenta"),
     "action_error": ("! ", "yellow"),
     "agent_response": ("❮ ", "green"),
     "owner_changed": ("! another process has taken the run over", "yellow"),

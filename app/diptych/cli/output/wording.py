@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from diptych.core.catalog import Unavailable
 from diptych.core.messages import JSON
@@ -47,10 +48,45 @@ def asked_text(call: Mapping[str, Any]) -> str:
     Characters that cannot be seen are written by their numbers, as `⟨U+200B⟩`. If the end is cut
     off, the line says so.
     """
-    text = " ".join(call_text(call).split())
-    line = "".join(f"⟨U+{ord(char):04X}⟩" if _is_odd(char) else char for char in text)
+    return _asked_line(call_text(call))
+
+
+def _asked_line(text: str) -> str:
+    line = visible(" ".join(text.split()))
     cut = len(line) - _ASKED_CHARS
     return line if cut <= 0 else f"{line[:_ASKED_CHARS]}… and {cut} characters more"
+
+
+def visible(text: str) -> str:
+    """Write characters that cannot be seen by their numbers, as `⟨U+200B⟩`."""
+    return "".join(f"⟨U+{ord(char):04X}⟩" if _is_odd(char) else char for char in text)
+
+
+def question_text(message: str, kind: str, url: str = "") -> str:
+    """Write a tool's question on one line, with the host of its link before the link."""
+    text = _asked_line(message)
+    match kind:
+        case "form":
+            return text
+        case "caller_tool":
+            return f"{text} (its caller answers it)"
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna").decode() if parts.hostname else ""
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in {"http", "https"}:
+        return f"{text} (its link is no web address: do not open it)"
+    what = "sign in at" if kind == "sign_in" else "it asks you to open a page of"
+    return f"{text} · {what} {host}, if you trust it: {visible(url)}"
+
+
+def input_text(asked: Mapping[str, Any]) -> str:
+    """Write a question that waits, as `/v1/inputs` lists it, on one line."""
+    text = question_text(asked["message"], asked["kind"], asked.get("url") or "")
+    fields = ", ".join((asked.get("schema") or {}).get("properties") or ())
+    shown = f" · fields: {fields}" if fields else ""
+    return f"{asked['run_id']}  {asked['call_id']}  {text}{shown}  · until {asked['expires_at']}"
 
 
 def approval_text(approval: Mapping[str, Any]) -> str:
@@ -75,10 +111,12 @@ def event_text(kind: str, content: Any, metadata: Mapping[str, Any]) -> str:  # 
         case "approval_requested":
             why = metadata.get("reason")
             text = call_text(content) + (f" · {why}" if why else "")
-        case "approval_decided":
+        case "approval_decided" | "input_received":
             by = "nobody, in time" if metadata.get("is_expired") else metadata.get("subject")
             why = metadata.get("reason")
             text += (f" by {by}" if by else "") + (f": {why}" if why else "")
+        case "input_requested":
+            text = question_text(text, str(metadata.get("kind")), str(metadata.get("url") or ""))
         case "user_message" if "resumes" in metadata and not content:
             text = f"goes on with {metadata['resumes']}"
         case "action_error":

@@ -8,7 +8,7 @@ import {exactJson} from "./text.js";
 
 const TERMINAL = new Set(["completed", "failed", "aborted", "max_steps"]);
 const LAST_FRAMES = new Set(["handed_over", "error"]);
-const EXACT = new Set(["approval_requested", "tool_call"]); // their numbers are shown as written
+const EXACT = new Set(["approval_requested", "input_requested", "tool_call"]); // their numbers are shown as written
 const FINAL_STATUS = new Set([400, 403, 404, 410]);
 const SILENCE = 40; // seconds; the agent sends a comment each 15 s
 

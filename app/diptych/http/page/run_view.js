@@ -3,6 +3,7 @@
 import {ApprovalCard, decisionText} from "./approval.js";
 import {Prose, copyButton} from "./markdown.js";
 import {duration, isCall, isResult} from "./steps.js";
+import {QuestionCard, answerText} from "./question.js";
 import {MAX_SHOWN, el, oneLine, shown} from "./text.js";
 import {Work} from "./work.js";
 
@@ -139,6 +140,8 @@ export class RunView {
       action_error: () => this.#workNow().note(`a reply could not be used (${metadata.error_type}): ${content}`),
       approval_requested: () => this.#ask(content, metadata),
       approval_decided: () => this.#decided(content, metadata),
+      input_requested: () => this.#askInput(content, metadata),
+      input_received: () => this.#received(content, metadata),
       text: () => this.#proseNow().append(content),
       answer_reset: () => this.#restart(),
       agent_response: () => this.#answered(content, metadata, time),
@@ -235,6 +238,19 @@ export class RunView {
     this.#on.say("A call waits for a decision.");
   }
 
+  #askInput(message, about) {
+    const card = new QuestionCard({...about, message, runId: this.runId, callId: about.call_id, expires: new Date(1000 * about.expires_at)});
+    this.#cards.set(about.call_id, card);
+    this.#put(card.node);
+    this.#foot.textContent = "waits for an answer";
+    this.#on.say(`A tool asks: ${message}`);
+  }
+
+  #received(action, about) {
+    this.#cards.get(about.call_id)?.close(answerText(action, {by: about.subject, isExpired: about.is_expired}));
+    this.#foot.textContent = "goes on";
+  }
+
   #decided(decision, about) {
     this.#decisions.set(about.call_id, decision);
     this.#cards.get(about.call_id)?.close(decisionText(decision, {by: about.subject, reason: about.reason, isExpired: about.is_expired}));
@@ -245,7 +261,7 @@ export class RunView {
     this.isAtEnd = true;
     this.canResume = hasFailed;
     this.#records = []; // nothing is lost after an end
-    this.#cards.forEach((card) => card.close("The run ended before a decision."));
+    this.#cards.forEach((card) => card.close("The run ended before that."));
     this.#endWork(time, hasFailed);
     this.#foot.replaceChildren(shown(`${what} after ${duration(time - this.#began)}${why ? `: ${why}` : ""}`));
     this.#foot.classList.toggle("failed", hasFailed);

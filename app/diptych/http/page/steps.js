@@ -2,6 +2,8 @@
 
 import {el, oneLine, shown, shownJson} from "./text.js";
 
+const ASKED = new Set(["approval_requested", "input_requested"]);
+const ANSWERED = new Set(["approval_decided", "input_received"]);
 const MAX_LINES = 500; // drawn below one call of the run; an agent below may say far more
 const READ_RESULT = "result__read"; // counts as no call of a tool
 const SILENCE = 20; // seconds, after which it is said that nothing is heard from an agent below
@@ -180,8 +182,8 @@ export class Steps {
     if (seq) this.#told.set(key, seq);
     const parent = this.#calls.get(key) ?? root;
     if (seq && !last) parent.setGap(seq > FIRST_DRAWN);
-    if (type === "approval_requested") root.waiting += 1;
-    if (type === "approval_decided") root.waiting = Math.max(0, root.waiting - 1);
+    if (ASKED.has(type)) root.waiting += 1;
+    if (ANSWERED.has(type)) root.waiting = Math.max(0, root.waiting - 1);
     if (type === "tool_call" && event.content?.tool !== READ_RESULT) root.toolCalls += 1;
     const line = this.#lineOf(type, event);
     const inside = isCall(type) || isResult(type);
@@ -202,6 +204,8 @@ export class Steps {
     const lines = {
       approval_requested: `waits for a decision: ${text}`,
       approval_decided: `decided: ${text}`,
+      input_requested: `a tool asks: ${text}`,
+      input_received: `answered: ${text}`,
       action_error: `a reply could not be used (${oneText(metadata?.error_type)}): ${text}`,
       owner_changed: "another process has taken the run over",
       failed: `failed: ${text}`,

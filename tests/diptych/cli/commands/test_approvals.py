@@ -1,16 +1,12 @@
 """Approvals at the command line: `run` asks the person, and other terminals decide, too."""
 
-import asyncio
 import json
-import os
-import pty
-import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.command_line import PATIENCE, diptych
+from support.command_line import at_a_terminal, diptych
 
 from diptych.manifest.settings import AgentConfig, ToolServerConfig
 from diptych.policy.rules import Policy, Rule
@@ -41,29 +37,6 @@ async def cashier() -> AsyncIterator[tuple[str, list[int]]]:
     async with serve_agents([config], sockets) as sites:
         await sites[0].wait_for_first_connect()
         yield sockets.urls[0], paid
-
-
-async def at_a_terminal(typed: str, *words: str) -> tuple[int, str]:
-    """Type a command at a terminal, and an answer when it asks; gives what was to be seen."""
-    mine, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "diptych", *words), stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    os.set_blocking(mine, False)
-    seen, has_answered = "", False
-    async with asyncio.timeout(PATIENCE):
-        while process.returncode is None:
-            with suppress(BlockingIOError, OSError):
-                seen += os.read(mine, 65_536).decode(errors="replace")
-            if "why not:" in seen and not has_answered:
-                has_answered = True
-                os.write(mine, f"{typed}\n".encode())
-            await asyncio.sleep(0.05)
-    with suppress(BlockingIOError, OSError):
-        seen += os.read(mine, 65_536).decode(errors="replace")
-    os.close(mine)
-    return process.returncode, seen
 
 
 async def test_without_a_terminal_run_exits_with_4_and_another_command_decides() -> None:
@@ -116,7 +89,7 @@ def test_json_that_another_reader_could_read_differently_is_no_decision(
 )
 async def test_at_a_terminal_run_asks(typed: str, paid: list[int], shown: str) -> None:
     async with cashier() as (url, done):
-        code, seen = await at_a_terminal(typed, "run", url, "pay")
+        code, seen = await at_a_terminal({"why not:": typed}, "run", url, "pay")
         assert code == 0, seen
         assert shown in seen
         assert "? pay(amount=5) (call_1_1): make this call?" in seen, "of several, which is it?"
@@ -126,7 +99,7 @@ async def test_at_a_terminal_run_asks(typed: str, paid: list[int], shown: str) -
 
 async def test_no_input_asks_nobody() -> None:
     async with cashier() as (url, paid):
-        code, seen = await at_a_terminal("y", "run", "--no-input", url, "pay")
+        code, seen = await at_a_terminal({"why not:": "y"}, "run", "--no-input", url, "pay")
         assert (code, paid) == (4, [])
         assert "why not:" not in seen
         assert f"call_1_1 --at {url}, or diptych reject" in " ".join(seen.split())

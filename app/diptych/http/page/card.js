@@ -1,0 +1,77 @@
+// A card about a call that waits for a person: it says what is asked, sends the answer, and says what
+// became of it.
+
+import {act} from "./api.js";
+import {el, shown} from "./text.js";
+
+const CALM = 700; // ms for which no card takes a click: one may have come up below the pointer
+const CLOSED = new Set([403, 404, 409, 410]); // it is answered, or not by this caller
+let cards = 0;
+let calm = 0;
+
+// Say that cards have come or gone, and others moved. A button that has the focus is who presses it.
+function stir() {
+  const disable = (isOff) => document.querySelectorAll(".approval button").forEach((each) => {
+    each.disabled = isOff && each !== document.activeElement;
+  });
+  disable(true);
+  clearTimeout(calm);
+  calm = setTimeout(() => disable(false), CALM);
+}
+
+// Make a button of a card. It is disabled until `stir` says otherwise.
+export const button = (text, properties) => el("button", {type: "button", disabled: true, ...properties}, text);
+
+export class Card {
+  title;
+  problem = el("p", {className: "problem", role: "alert"});
+  #became = el("p", {className: "became", role: "status", tabIndex: -1});
+  #overTitle;
+  #hint;
+  #controls;
+  isOver = false;
+
+  // `parts` stand above the `hint` and the `controls`, which go with the end; `link` leads to the
+  // session of a card in a list.
+  constructor({title, overTitle, parts, hint, controls, link}) {
+    Object.assign(this, {title: el("h3", {id: `card-${cards += 1}`}, title)});
+    [this.#overTitle, this.#hint, this.#controls] = [overTitle, el("p", {className: "hint"}, ...hint), controls];
+    this.node = el("section", {className: "approval"},
+      this.title, ...parts, this.#hint, controls, this.problem, this.#became, link ?? "");
+    this.node.setAttribute("role", "group");
+    this.node.setAttribute("aria-labelledby", this.title.id);
+    stir();
+  }
+
+  // Say what was answered, or why nobody can answer any more. What is said first stays.
+  close(text = "") {
+    if (this.isOver) return;
+    this.isOver = true;
+    const hadFocus = this.#controls.contains(document.activeElement);
+    this.#hint.remove();
+    this.title.textContent = this.#overTitle;
+    this.#controls.remove();
+    this.problem.replaceChildren();
+    this.node.classList.add("over");
+    this.#became.replaceChildren(shown(text));
+    if (hadFocus) this.#became.focus(); // a keyboard goes on from here
+    stir();
+  }
+
+  // Say what came of the call afterwards.
+  settle(text) {
+    this.close();
+    this.#became.append(" ", shown(text));
+  }
+
+  // Send an answer; `words` makes what is said of the reply.
+  async send({runId, callId}, what, body, words) {
+    this.problem.replaceChildren("Sent …");
+    try {
+      this.close(words(await act(`v1/runs/${encodeURIComponent(runId)}/${what}/${encodeURIComponent(callId)}`, body)));
+    } catch (error) {
+      if (CLOSED.has(error.status)) this.close(error.message);
+      else this.problem.replaceChildren(shown(error.message));
+    }
+  }
+}
