@@ -114,7 +114,7 @@ def read_checks(name: str, folder: Path, unscored: str, *problems: str) -> Resul
     failed = {check["id"] for check in checks if check["status"] in ("FAILURE", "WARNING")}
     return Result(
         name,
-        frozenset(failed or problems),
+        frozenset(failed or problems or ([] if checks else ["not-run"])),
         frozenset(
             check.get("errorMessage") or check["description"]
             for check in checks
@@ -131,7 +131,7 @@ def mcp_client(revision: str) -> tuple[str, list[Result]]:
     def played(scenario: str, unscored: str) -> Result:
         with tempfile.TemporaryDirectory() as folder:
             driver = f"{sys.executable} {HERE / 'mcp_client.py'}"
-            command = ["client", "--scenario", scenario, "--spec-version", revision]
+            command = ["client", "--scenario", scenario, "--spec-version", revision, "--force"]
             options = ["--timeout", str(SCENARIO_MS), "-o", folder, "--command", driver]
             ended = subprocess.run([*NODE, *command, *options], capture_output=True, check=False)
             if ended.returncode:
