@@ -64,6 +64,7 @@ STATUS_OF_CODE = {
     "decision_refused": 403,
     "agent_unavailable": 503,
     "approval_not_found": 404,
+    "call_not_found": 404,
     "input_not_found": 404,
     "already_answered": 409,
     "invalid_arguments": 422,

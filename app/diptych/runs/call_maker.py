@@ -44,7 +44,7 @@ from diptych.runs.approvals import child_approval
 from diptych.runs.backends import Backends
 from diptych.runs.hooks import HookCaller
 from diptych.runs.inbox import CallsAllowed, RunTasks
-from diptych.runs.inputs import Questions
+from diptych.runs.inputs import Questions, result_from_caller
 from diptych.runs.run_log import PROGRESS, RunWriter
 from diptych.runs.timers import Deadline
 
@@ -236,7 +236,10 @@ class CallMaker:
             resumed=command.resumed if _has_state(command) else None,
             ask=partial(self._questions.ask, call.id),
         )
-        return await self._backends.tools.call(_tool_of(call, run), call.arguments, context)
+        tool = _tool_of(call, run)
+        if tool.is_callers:
+            return await result_from_caller(tool, context)
+        return await self._backends.tools.call(tool, call.arguments, context)
 
     def _note_approval(self, call: Call, child: ChildRun, seen: ChildEvent) -> None:
         if isinstance(call, Delegation) and (event := child_approval(call, child, seen)):

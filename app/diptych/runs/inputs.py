@@ -9,16 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from diptych.core.catalog import Tool
 from diptych.core.codec import Record, event_of, is_terminal
 from diptych.core.commands import InputAnswer, MakeCall
 from diptych.core.errors import AlreadyAnswered, InputNotFound, InvalidRequest, RunEnded, ToolError
 from diptych.core.events import InputAction, InputReceived, InputRequest, InputRequested
-from diptych.core.messages import JSON, JSONObject
+from diptych.core.messages import JSON, CallOutput, JSONObject
 from diptych.core.output_schema import Misfit, read_output, schema_problem
 from diptych.core.reading.strict_json import is_deep
 from diptych.core.text import shortened, well_formed
 from diptych.core.waits import Wait, inputs_of
 from diptych.net.redaction import SECRETS
+from diptych.ports import CallContext
 from diptych.runs.inbox import RunTasks
 
 INPUT_SECONDS = 600.0  # until a question is cancelled
@@ -87,14 +89,33 @@ def _schema_problem(schema: JSONObject) -> str:
     return f"is longer than {SCHEMA_CHARS // 1024} KiB" if is_long else ""
 
 
+CALLER_OUTPUT = "output"
+"""The field of an answer's content with the result of a caller's tool."""
+
+
+async def result_from_caller(tool: Tool, context: CallContext) -> CallOutput:
+    """Wait until the run's caller brings the result of its own tool. Raises `ToolError`."""
+    if context.resumed:
+        answer = context.resumed.answer
+    else:
+        answer = await context.ask(InputRequest("caller_tool", tool.name), state={})
+    if answer.action != "accept" or answer.content is None:
+        raise ToolError("unavailable", "unavailable: the caller did not answer")
+    return CallOutput(str(answer.content[CALLER_OUTPUT]))
+
+
 @dataclass(frozen=True, slots=True)
 class InputReply:
-    """A request to answer a call's question. `subject` and `caller` are as in `InputReceived`."""
+    """A request to answer a call's question. `subject` and `caller` are as in `InputReceived`.
+
+    Repeats of an `input_id` are the same answer.
+    """
 
     action: InputAction
     content: JSONObject | None = None
     subject: str = ""
     caller: str = ""
+    input_id: str = ""
 
 
 def find_input(records: Sequence[Record], call_id: str) -> Wait:
@@ -130,11 +151,17 @@ def received_event(asked: Record, reply: InputReply, input_id: str) -> InputRece
     if (content is not None) != needs_content:
         text = "content is required to accept a form, and allowed only there"
         raise InvalidRequest(text, param="content")
-    if content is not None:
+    if content is not None and request.kind == "form":  # a request's size bounds a result
         _check_content(content, request.schema)
     call_id = str(asked.metadata["call_id"])
     return InputReceived(
-        call_id, reply.action, input_id, asked.seq, content, reply.subject, reply.caller
+        call_id,
+        reply.action,
+        reply.input_id or input_id,
+        asked.seq,
+        content,
+        reply.subject,
+        reply.caller,
     )
 
 
