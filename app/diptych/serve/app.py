@@ -121,9 +121,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     if dependencies.metrics:
         app.include_router(metrics_routes(dependencies.metrics))
     app.router.routes.append(
-        LazyRoutes(
-            A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile), prefix=f"{REST_PATH}/"
-        )
+        LazyRoutes(A2A_PATHS, partial(_a2a_routes, runs, dependencies), prefix=f"{REST_PATH}/")
     )
     mcp = partial(_mcp_routes, runs, dependencies.profile, dependencies.output_schema)
     app.router.routes.append(LazyRoutes([MCP_PATH], mcp))
@@ -150,10 +148,11 @@ def create_metrics_app(metrics: Callable[[], tuple[bytes, str]], *, on_loopback:
     return app
 
 
-def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]:
+def _a2a_routes(runs: GuardedRuns, dependencies: AppDependencies) -> Sequence[BaseRoute]:
+    from diptych.a2a.replies import Replies  # noqa: PLC0415 - see `LazyRoutes`
     from diptych.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
-    return a2a_routes(runs, profile)
+    return a2a_routes(runs, dependencies.profile, replies=Replies(dependencies.runs))
 
 
 def _mcp_routes(
