@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from harness.clusters import Cluster
-from harness.kubectl import AGENT_PODS, eventually
+from harness.kubectl import eventually
 from harness.objects import agent
 from harness.pods import crash, ready_pods
 from harness.release import Release
@@ -61,7 +61,7 @@ def test_each_job_starts_one_run_while_operator_and_pods_are_killed(
             case 0:
                 diptych.kubectl.kill("-l", diptych.operator)
             case 1:
-                crash(space, space.kubectl.list("pods", AGENT_PODS)[0])
+                crash(space, ready_pods(space, 2)[0])
             case 2:
                 space.kubectl.kill("-l", "batch.kubernetes.io/job-name")
     done = ("--for=condition=Complete", *(f"job/{job}" for job in JOBS))
