@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
@@ -41,6 +41,9 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.stores import Stores
 from diptych.runs.service import RunService
 
+if TYPE_CHECKING:
+    from diptych.a2a.push import PushSender
+
 A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
 
 
@@ -67,6 +70,7 @@ class AppDependencies:
     catalog: Callable[[], Catalog] = Catalog
     triggers: tuple[TriggerConfig, ...] = ()
     output_schema: JSONObject | None = None
+    push_sender: "Callable[[], PushSender] | None" = None  # None: no push notifications
 
 
 class AgentApp(FastAPI):
@@ -121,9 +125,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     if dependencies.metrics:
         app.include_router(metrics_routes(dependencies.metrics))
     app.router.routes.append(
-        LazyRoutes(
-            A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile), prefix=f"{REST_PATH}/"
-        )
+        LazyRoutes(A2A_PATHS, partial(_a2a_routes, runs, dependencies), prefix=f"{REST_PATH}/")
     )
     mcp = partial(_mcp_routes, runs, dependencies.profile, dependencies.output_schema)
     app.router.routes.append(LazyRoutes([MCP_PATH], mcp))
@@ -150,10 +152,11 @@ def create_metrics_app(metrics: Callable[[], tuple[bytes, str]], *, on_loopback:
     return app
 
 
-def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]:
+def _a2a_routes(runs: GuardedRuns, dependencies: AppDependencies) -> Sequence[BaseRoute]:
     from diptych.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
-    return a2a_routes(runs, profile)
+    push_sender = dependencies.push_sender
+    return a2a_routes(runs, dependencies.profile, push_sender() if push_sender else None)
 
 
 def _mcp_routes(
