@@ -141,4 +141,5 @@ def _file(value: JSON, schema: JSONObject) -> Iterator[Part]:
         part = Part(raw=value.encode())
     part.media_type = media_type if isinstance(media_type, str) else ""
     part.filename = name if isinstance(name, str) else ""
+    part.metadata.update({extension.URI: {"isInValue": True}})  # our own callers have it already
     yield part
