@@ -83,11 +83,6 @@ class GuardedRuns:
         """Return a run that the caller may see. Raises `RunNotFound` for any other."""
         return _public(await self._visible(run_id))
 
-    async def own_entry(self, run_id: str) -> RunEntry:
-        """Return a run of the caller's own. Raises `Forbidden`, `RunNotFound`."""
-        await self._check_own(current_caller(), run_id)
-        return await self.entry(run_id)
-
     async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:
         """Return the records of a visible run.
 
