@@ -133,7 +133,7 @@ async def connected(http: httpx.AsyncClient) -> None:
 
 
 async def has_results(http: httpx.AsyncClient) -> bool:
-    """Start a run, follow it to its end, and return whether no call failed."""
+    """Start a run, follow it to its end, and return whether each call made has a result."""
     started = await http.post("/v1/runs", json={"messages": [{"role": "user", "content": "Go."}]})
     run = started.raise_for_status().json()
     while run["status"] in ("queued", "running", "input-required"):
@@ -142,7 +142,8 @@ async def has_results(http: httpx.AsyncClient) -> bool:
         run = (await http.get(f"/v1/runs/{run['id']}")).raise_for_status().json()
     events = (await http.get(f"/v1/runs/{run['id']}/events")).text
     print(events)
-    return run["status"] == "completed" and "event: tool_error" not in events
+    made, answered = (events.count(f"event: tool_{kind}\n") for kind in ("call", "result"))
+    return run["status"] == "completed" and 0 < made == answered
 
 
 async def answer_questions(http: httpx.AsyncClient) -> None:

@@ -33,7 +33,9 @@ NODE = [str(MODULES / "node/bin/node"), str(SUITE / "dist/index.js")]
 REVISIONS = ("2026-07-28", "2025-11-25")
 SCENARIO_MS = 120_000
 AT_ONCE = 2
-CLIENT_TESTS = tuple(f"tests/test_stack_{each}.py" for each in ("clients", "openai", "responses"))
+CLIENT_TESTS = tuple(
+    f"tests/test_stack_{each}.py" for each in ("clients", "openai", "responses", "caller_tools")
+)
 START_SECONDS = 120
 
 
@@ -225,7 +227,7 @@ def upstream_habits() -> tuple[str, list[Result]]:
 
 def chat_clients() -> tuple[str, list[Result]]:
     results = own_tests(*CLIENT_TESTS)
-    found = {f"openai {metadata.version('openai')}"}
+    found = {f"{name} {metadata.version(name)}" for name in ("langchain-openai", "openai")}
     for wanted in (ROOT / "tests/clients").glob("*/requirements.in"):
         pinned = dict(
             re.findall(r"(?m)^([\w-]+)==([^\s;]+)", wanted.with_suffix(".txt").read_text())

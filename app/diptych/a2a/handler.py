@@ -56,6 +56,7 @@ from diptych.a2a.message import (
     takes_last_update_for_whole,
 )
 from diptych.a2a.push import PushSender, shown
+from diptych.a2a.replies import Replies
 from diptych.a2a.task import (
     TASK_STATES,
     TaskUpdates,
@@ -87,11 +88,16 @@ class TaskHandler(RequestHandler):
     """Implements the SDK's request handler (A2A specification, 3.1)."""
 
     def __init__(
-        self, runs: GuardedRuns, profile: AgentProfile, pushes: PushSender | None = None
+        self,
+        runs: GuardedRuns,
+        profile: AgentProfile,
+        pushes: PushSender | None = None,
+        replies: Replies | None = None,
     ) -> None:
         self._runs = runs
         self._profile = profile
         self._pushes = pushes
+        self._replies = replies
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         with ErrorTranslation():
@@ -249,8 +255,10 @@ class TaskHandler(RequestHandler):
     async def _start_or_steer(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> RunEntry:
-        """Start a task, or steer the task that the message names (specification, 3.4.3)."""
+        """Start a task, or steer or answer the one that the message names (3.4.3)."""
         headers = context.state.get("headers", {})
+        if self._replies and params.message.task_id and await self._replies.take(params.message):
+            return await self._runs.entry(params.message.task_id)
         request = read_a2a_request(params, headers, self._profile.inputs)
         validate_history_length(params.configuration)
         message, push = params.message, None

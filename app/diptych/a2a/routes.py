@@ -35,6 +35,7 @@ from diptych.a2a import extension
 from diptych.a2a.card import RPC_PATH, base_url, card_routes
 from diptych.a2a.handler import BASE, TaskHandler
 from diptych.a2a.push import PushSender
+from diptych.a2a.replies import Replies
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.errors import REST_PATH, STATUS_OF_CODE, status_name
 from diptych.http.guarded_runs import GuardedRuns
@@ -55,14 +56,18 @@ def a2a_routes(
     profile: AgentProfile,
     pushes: PushSender | None = None,
     *,
+    replies: Replies | None = None,
     shutdown_grace_period: float = SHUTDOWN_GRACE,
 ) -> list[Route]:
-    """Return the routes of A2A; without `pushes` there are no push notifications.
+    """Return the routes of A2A.
+
+    Without `pushes` there are no push notifications; without `replies` clients cannot answer
+    waiting calls.
 
     `shutdown_grace_period` is how many seconds open streams get to end when the server stops; it
     must be less than the server's own graceful timeout.
     """
-    handler, contexts = TaskHandler(runs, profile, pushes), _Contexts(profile)
+    handler, contexts = TaskHandler(runs, profile, pushes, replies), _Contexts(profile)
     (rpc,) = create_jsonrpc_routes(
         handler,
         RPC_PATH,

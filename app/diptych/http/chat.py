@@ -21,10 +21,11 @@ from diptych.access.caller import current_caller
 from diptych.access.grants import Right
 from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest
+from diptych.core.waits import REQUESTS
 from diptych.http.answer_form import AskedForm, TypedOutput, read_answer_form
 from diptych.http.bodies import Body, RunOptions, json_router
 from diptych.http.caller_calls import continue_run
-from diptych.http.completion_format import APPROVAL_REQUESTED, CompletionFormat
+from diptych.http.completion_format import CompletionFormat
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.messages import Messages, read_conversation
@@ -263,8 +264,8 @@ class ChatReader(RunReader):
                 frames.append((0, self._caller_tool_frame))
                 self._caller_tool_frame = b""
                 frames.append((item.seq, self._format.text_frame(item)))
-            elif item.event_type == APPROVAL_REQUESTED:
-                frames.append((0, self._format.approval_frame(item)))
+            elif item.event_type in REQUESTS and item.metadata.get("kind") != "caller_tool":
+                frames.append((0, self._format.wait_frame(item)))
             elif item.event_type == "answer_reset":
                 frames = self._without(frames, cast("int", item.metadata["from_seq"]))
             elif item.event_type == "agent_response":

@@ -5,6 +5,7 @@ from typing import Any
 
 from diptych.budgets.run_meter import BUDGET_WARNING
 from diptych.core.codec import Record
+from diptych.core.waits import REQUESTS
 from diptych.http.answer_form import read_call
 from diptych.http.caller_calls import CallerCall, Part
 from diptych.net.sse import frame
@@ -23,7 +24,7 @@ STREAMED_NOTICES = frozenset(
         "format_warning",
         MODEL_WAIT,
         BUDGET_WARNING,
-        APPROVAL_REQUESTED,
+        *REQUESTS,
     }
 )
 
@@ -99,17 +100,20 @@ class CompletionFormat:
             return b""
         return frame({**self._chunk({}), "type": notice.type, **notice.fields}, event="progress")
 
-    def approval_frame(self, record: Record) -> bytes:
-        """Frame a call that waits for approval as a notice."""
+    def wait_frame(self, record: Record) -> bytes:
+        """Frame a call that waits for approval or input as a notice."""
         about = record.metadata
-        fields = {
+        fields: dict[str, Any] = {
             "call_id": about["call_id"],
             "path": about.get("path", [about["call_id"]]),
-            "call": record.content,
-            "reason": about.get("reason", ""),
             "expires_at": about["expires_at"],
         }
-        return self.notice_frame(Notice(APPROVAL_REQUESTED, fields))
+        if record.event_type == APPROVAL_REQUESTED:
+            fields |= {"call": record.content, "reason": about.get("reason", "")}
+        else:
+            fields |= {key: about[key] for key in ("kind", "schema", "url") if key in about}
+            fields["message"] = record.content
+        return self.notice_frame(Notice(record.event_type, fields))
 
     def last_frames(self, end: Record, *, include_usage: bool) -> bytes:
         """Frame the end of a part's stream."""

@@ -71,6 +71,8 @@ STATUS_OF_CODE = {
     "model_not_found": 404,
     "model_without_price": 403,  # of a ModelAPI's proxy
     "trigger_not_found": 404,
+    "login_not_found": 404,
+    "sign_in_refused": 409,
     "session_not_found": 404,
     "previous_response_not_found": 404,
     "item_not_found": 404,

@@ -7,7 +7,7 @@ import asyncio
 import functools
 import logging
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
@@ -28,13 +28,12 @@ from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import ConnectionSettings
 from diptych.mcp.connection import CallNotSent, Connection
 from diptych.mcp.functions import function_server
-from diptych.mcp.oauth import OAuthClient
 from diptych.mcp.output import NoAnswer, call_output
 from diptych.mcp.questions import OpenCall
 from diptych.mcp.server_messages import ServerMessages, wanted_level
 from diptych.mcp.sse_transport import sse_transport
 from diptych.mcp.stdio import stdio_transport
-from diptych.mcp.tokens import ServerTokens, TokenBook
+from diptych.mcp.tool_listing import ToolListing
 from diptych.mcp.tool_rules import (
     CHANGED,
     READ_RESOURCE,
@@ -49,7 +48,7 @@ from diptych.mcp.tool_rules import (
     timeout_of,
     usable_tools,
 )
-from diptych.mcp.transport import http_client
+from diptych.mcp.transport import Authorize, http_client
 from diptych.net.backoff import Backoff
 from diptych.net.received import MAX_ANSWER_BYTES
 from diptych.net.redaction import SECRETS
@@ -73,7 +72,7 @@ class ServerSupervisor:
         self,
         server: ToolServerConfig,
         settings: ConnectionSettings,
-        tokens: TokenBook | None = None,
+        authorize: Authorize | None = None,
         *,
         can_ask: bool = True,
     ) -> None:
@@ -88,8 +87,7 @@ class ServerSupervisor:
         self._messages = ServerMessages(server.name)
         self._functions = function_server(server) if server.functions else None
         self._http: httpx2.AsyncClient | None = None
-        self._oauth = OAuthClient(server) if server.auth else None
-        self._tokens = tokens
+        self._authorize = authorize
         self._connection: Connection | None = None
         self._last_reason: str | None = NOT_CONNECTED_YET
         self._reconnect = asyncio.Event()
@@ -199,8 +197,6 @@ class ServerSupervisor:
         self._next_attempt.set()
         if self._http is not None:
             await self._http.aclose()
-        if self._oauth is not None:
-            await self._oauth.aclose()
 
     async def _open_connection(self) -> Connection:
         """Return the open connection, or wait for the next attempt. Raises `ToolError`."""
@@ -208,7 +204,7 @@ class ServerSupervisor:
             if self._task is None:
                 raise self._unavailable(self._last_reason or NOT_CONNECTED_YET)
             self._reconnect.set()
-            await _wait(self._next_attempt, self._settings.connect_timeout)
+            await wait_for(self._next_attempt, self._settings.connect_timeout)
         if self._connection is None or not self._connection.is_open:
             raise self._unavailable(self.reason or NOT_CONNECTED_YET)
         return self._connection
@@ -228,7 +224,7 @@ class ServerSupervisor:
             await self._monitor(connection)
             if loop.time() - began_at > self._settings.max_delay:
                 backoff.reset()
-            await _wait(self._reconnect, backoff.next_delay())
+            await wait_for(self._reconnect, backoff.next_delay())
 
     async def _connect(self, otherwise: str | None = None) -> Connection:
         """Attempt to connect once; return the connection, whether it is open or has failed.
@@ -264,12 +260,13 @@ class ServerSupervisor:
         """List the tools regularly, also as a health check, until the connection ends."""
         timeout = self._settings.connect_timeout
         while connection.is_open:
-            self._set_tools(connection)
+            reads_resources = connection.reads_resources
+            self._set_tools(connection.tools, connection.listing, reads_resources=reads_resources)
             # Limit the rate: a server may notify of changed tools after each listing.
-            await _wait(connection.ended, self._settings.initial_delay)
+            await wait_for(connection.ended, self._settings.initial_delay)
             # Python functions never change or fail; they need no regular check.
             interval = self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
-            await _wait(connection.check_requested, None if self._functions else interval)
+            await wait_for(connection.check_requested, None if self._functions else interval)
             if not connection.is_open:
                 break
             try:
@@ -279,14 +276,16 @@ class ServerSupervisor:
                 connection.drain(f"did not answer within {timeout:g} s")
         self._log(connection.reason)
 
-    def _set_tools(self, connection: Connection) -> None:
-        self.has_listed, listing = True, connection.listing
-        allowed = [tool for tool in connection.tools if allows(self.server, tool.name)]
+    def _set_tools(
+        self, listed: Sequence[mcp_types.Tool], listing: ToolListing, *, reads_resources: bool
+    ) -> None:
+        self.has_listed = True
+        allowed = [tool for tool in listed if allows(self.server, tool.name)]
         changed = changed_tools(self.server.pins, allowed)
         refused = listing.left_out.items()
         invalid = {tool: place for tool, place in refused if allows(self.server, tool)}
         usable = usable_tools((tool for tool in allowed if tool.name not in changed), invalid)
-        ours = (RESOURCE_READER,) if connection.reads_resources else ()
+        ours = (RESOURCE_READER,) if reads_resources else ()
         tools = catalog_tools(self.server, (*usable.tools, *ours))
         name = self.server.name
         cut = (Unavailable("tool", name, listing.cut),) if listing.cut else ()
@@ -334,10 +333,7 @@ class ServerSupervisor:
                 self.server.command, self._environment(), on_exit=connection.drain
             )
         if self._http is None:
-            authorize = None
-            if self._oauth and self._tokens:
-                authorize = ServerTokens(self._oauth, self._tokens).authorize
-            self._http = http_client(self.server.url, self.server.headers, authorize)
+            self._http = http_client(self.server.url, self.server.headers, self._authorize)
         if otherwise is not None:
             return sse_transport(self.server.url, self._http, connection.drain, otherwise)
         return streamable_http_client(
@@ -366,7 +362,7 @@ async def _too_early(
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="no call is open")
 
 
-async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+async def wait_for(event: asyncio.Event, seconds: float | None) -> None:
     """Wait until the event is set, or `seconds` have passed."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

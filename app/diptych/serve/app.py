@@ -28,6 +28,7 @@ from diptych.http.guards import BodyGuard, CorsForApi, LoopbackGuard, RequestIds
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.inputs import input_routes
 from diptych.http.lazy_routes import LazyRoutes
+from diptych.http.logins import SignInPages, login_routes
 from diptych.http.openapi import document
 from diptych.http.page.routes import page_routes
 from diptych.http.responses.routes import response_routes
@@ -43,6 +44,7 @@ from diptych.runs.service import RunService
 
 if TYPE_CHECKING:
     from diptych.a2a.push import PushSender
+    from diptych.mcp.sign_in import SignIns
 
 A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
 
@@ -70,6 +72,7 @@ class AppDependencies:
     catalog: Callable[[], Catalog] = Catalog
     triggers: tuple[TriggerConfig, ...] = ()
     output_schema: JSONObject | None = None
+    sign_ins: "SignIns | None" = None  # None: no tool server has `auth`
     push_sender: "Callable[[], PushSender] | None" = None  # None: no push notifications
 
 
@@ -117,6 +120,11 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(approval_routes(dependencies.runs))
     app.include_router(input_routes(dependencies.runs))
+    sign_ins = dependencies.sign_ins
+    app.include_router(login_routes(sign_ins, dependencies.runs, stores.log))
+    if sign_ins and sign_ins.servers:
+        pages = SignInPages(name, sign_ins, dependencies.runs, stores.log)
+        app.router.routes.extend(pages.routes())
     app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness))
     app.include_router(
@@ -153,10 +161,13 @@ def create_metrics_app(metrics: Callable[[], tuple[bytes, str]], *, on_loopback:
 
 
 def _a2a_routes(runs: GuardedRuns, dependencies: AppDependencies) -> Sequence[BaseRoute]:
+    from diptych.a2a.replies import Replies  # noqa: PLC0415 - see `LazyRoutes`
     from diptych.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
     push_sender = dependencies.push_sender
-    return a2a_routes(runs, dependencies.profile, push_sender() if push_sender else None)
+    pushes = push_sender() if push_sender else None
+    replies = Replies(dependencies.runs)
+    return a2a_routes(runs, dependencies.profile, pushes, replies=replies)
 
 
 def _mcp_routes(
