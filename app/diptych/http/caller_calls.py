@@ -51,7 +51,7 @@ class Part:
         self._seq = 0
         self._open: dict[str, Record] = {}  # calls without a result, by id
         self._asked: set[str] = set()  # those whose results this part has asked for
-        self._undecided: set[str] = set()  # calls that wait for approval
+        self._unstarted: set[str] = set()  # calls that needed approval, until they start or end
         self._usage = self._usage_before = Usage()
 
     def feed(self, record: Record) -> None:
@@ -65,19 +65,18 @@ class Part:
                 self._usage += read_usage(cast("Mapping[str, Any]", record.metadata["usage"]))
             case kind if kind in _STARTS:
                 self._open[call_id] = record
+                self._unstarted.discard(call_id)
             case kind if kind in _RESULTS:
                 self._open.pop(call_id, None)
                 self._asked.discard(call_id)
-                self._undecided.discard(call_id)
+                self._unstarted.discard(call_id)
             case "approval_requested" if "path" not in record.metadata:
-                self._undecided.add(call_id)
-            case "approval_decided":
-                self._undecided.discard(call_id)
+                self._unstarted.add(call_id)
             case "input_requested" if record.metadata["kind"] == "caller_tool":
                 self._asked.add(call_id)
             case "input_received":
                 self._asked.discard(call_id)
-        if self._asked and self._asked == self._open.keys() and not self._undecided:
+        if self._asked and self._asked == self._open.keys() and not self._unstarted:
             self.waiting = tuple(self._open.values())
 
     def forget(self, last_seq: int) -> None:
