@@ -4,6 +4,7 @@ Run them with `make e2e`, some with `make e2e ARGS="-k secret"`. See `harness.cl
 settings.
 """
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -48,7 +49,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.outcome == "rerun":  # whose reason pytest tells nobody
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if report.outcome == "rerun" and not is_worker:  # whose reason pytest tells nobody
         telling.say(f"{report.nodeid} is run again:\n{report.longreprtext[-3000:]}")
 
 

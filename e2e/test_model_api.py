@@ -100,6 +100,7 @@ def test_teams_use_a_platforms_model_through_every_change(
     assert not other_space.kubectl.permissions_of(TEAM[0])("get", "secrets")
     pods = other_space.pods(), space.kubectl.list("pods", PROXY_PODS)
     with asked_all_the_time(other_space) as answers:
+        eventually(lambda: len(answers) >= len(TEAM), seconds=90, what="all were asked")
         space.kubectl.apply(secret("models", api_key="new"))
         _have_the_kubelet_look(space)
         eventually(
