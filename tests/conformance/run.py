@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
 
 import yaml
@@ -264,8 +265,10 @@ Written by `make conformance`; do not edit. Suites of others run against Diptych
 and tests of this repository against the software of others. What may fail stands, with its reason,
 in `tests/conformance/suites.yaml`. `make conformance` fails if anything else fails, if something of
 that list passes, and if a suite cannot be run."""
-COLUMNS = ("suite", "version", "passed", "expected to fail", "skipped", "failed")
-RUNS: dict[str, Callable[[], tuple[str, list[Result]]]] = {
+COLUMNS = """| suite | version | passed | expected to fail | skipped | failed |
+| --- | --- | --- | --- | --- | --- |"""
+Run: TypeAlias = Callable[[], tuple[str, list[Result]]]
+RUNS: dict[str, Run] = {
     **{f"mcp-client@{each}": functools.partial(mcp_client, each) for each in REVISIONS},
     **{f"mcp-server@{each}": functools.partial(mcp_server, each) for each in REVISIONS},
     "a2a-tck": a2a_tck,
@@ -314,49 +317,52 @@ def code(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
 
 
-def anchor(title: str) -> str:
-    return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+def row_of(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
+def parts_of(page: str) -> dict[str, tuple[str, str]]:
+    """Return the row and the section of each suite of a page, by title."""
+    sections = {text.partition("\n")[0]: f"## {text.strip()}" for text in page.split("\n## ")[1:]}
+    rows = re.findall(r"(?m)^(\| \[?([^]|]+?)\]?(?:\(#.*?\))? \| .*)$", page)
+    return {title: (row, sections.get(title, "")) for row, title in rows}
+
+
+def run_suite(title: str, suite: Mapping[str, Any], run: Run) -> tuple[str, str, bool]:
+    """Run a suite; returns its row, its section, and whether nothing surprises."""
+    print(f"\n=== {title}", file=sys.stderr)
+    try:
+        version, results = run()
+    except Missing as missing:
+        print(f"\n*** {title.upper()} WAS NOT RUN: {missing}\n", file=sys.stderr)
+        return row_of(title, "", f"**not run**: {missing}", "", "", ""), "", False
+    excuses = suite.get("expected", ())
+    verdict = judge(results, {n: each["reason"] for each in excuses for n in each["names"]})
+    for surprise in verdict.surprises():
+        print(f"*** {title}: {surprise}", file=sys.stderr)
+    anchor = re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+    row = row_of(f"[{title}](#{anchor})", version, *counts(results, verdict))
+    return row, section(title, suite["text"], results, verdict), not verdict.surprises()
 
 
 def main(asked: list[str]) -> int:
+    """Run all suites, or those asked for, and write their parts of the page."""
     suites = yaml.safe_load((HERE / "suites.yaml").read_text())
     if unknown := [name for name in asked if not any(key.startswith(name) for key in RUNS)]:
         raise SystemExit(f"no suite is called {', '.join(unknown)}; there are {', '.join(RUNS)}")
-    rows: list[Sequence[str]] = []
-    sections, is_well = list[str](), True
+    parts, is_well = parts_of(PAGE.read_text() if PAGE.exists() else ""), True
+    titles = {}
     for key, run in RUNS.items():
-        if asked and not key.startswith(tuple(asked)):
-            continue
         family, _, revision = key.partition("@")
-        suite = suites[family]
-        title = f"{suite['title']} {revision}".strip()
-        print(f"\n=== {title}", file=sys.stderr)
-        try:
-            version, results = run()
-        except Missing as missing:
-            print(f"\n*** {title.upper()} WAS NOT RUN: {missing}\n", file=sys.stderr)
-            rows.append((title, "", f"**not run**: {missing}", "", "", ""))
-            is_well = False
-            continue
-        excuses = suite.get("expected", ())
-        verdict = judge(results, {n: each["reason"] for each in excuses for n in each["names"]})
-        for surprise in verdict.surprises():
-            print(f"*** {title}: {surprise}", file=sys.stderr)
-        is_well = is_well and not verdict.surprises()
-        rows.append((f"[{title}](#{anchor(title)})", version, *counts(results, verdict)))
-        sections.append(section(title, suite["text"], results, verdict))
-    page = "\n\n".join([INTRODUCTION, table(COLUMNS, rows), *sections]) + "\n"
-    if asked:
-        print(page)
-    else:
-        PAGE.write_text(page)
+        titles[key] = f"{suites[family]['title']} {revision}".strip()
+        if not asked or key.startswith(tuple(asked)):
+            *part, is_sound = run_suite(titles[key], suites[family], run)
+            parts[titles[key]] = (part[0], part[1])
+            is_well = is_well and is_sound
+    shown = [parts[title] for title in titles.values() if title in parts]
+    table = "\n".join([COLUMNS, *(row for row, _ in shown)])
+    sections = [section for _, section in shown if section]
+    PAGE.write_text("\n\n".join([INTRODUCTION, table, *sections]) + "\n")
     return 0 if is_well else 1
 
 

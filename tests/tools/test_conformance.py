@@ -41,11 +41,21 @@ def test_reasons_excuse_only_what_they_name_and_must_be_needed(run: Any):
     assert run.counts(results, verdict) == ["1 of 3", "1", "0", "1"]
 
 
-def test_a_suite_that_cannot_be_had_is_no_pass(run: Any, monkeypatch: Any, tmp_path: Path):
+def test_a_part_is_written_beside_the_others_and_a_missing_suite_is_no_pass(
+    run: Any, monkeypatch: Any, tmp_path: Path
+):
     def missing() -> Any:
         raise run.Missing("no npm")
 
-    monkeypatch.setattr(run, "RUNS", {"a2a-tck": missing})
+    results = [run.Result("x"), run.Result("y", skipped={"why"}, checks=0)]
+    suites = {"a2a-tck": lambda: ("1.0", results), "mcp-client@2026-07-28": missing}
+    monkeypatch.setattr(run, "RUNS", suites)
     monkeypatch.setattr(run, "PAGE", tmp_path / "page.md")
+    assert run.main(["a2a"]) == 0
+    assert run.main(["mcp"]) == 1
+    page = run.PAGE.read_text()
+    assert "| [A2A 1.0](#a2a-10) | 1.0 | 1 of 2 | 0 | 1 | 0 |\n" in page
+    assert "| MCP client 2026-07-28 |  | **not run**: no npm |  |  |  |\n" in page
+    assert page.endswith("- why: `y`\n")
     assert run.main([]) == 1
-    assert "| A2A 1.0 |  | **not run**: no npm |" in run.PAGE.read_text()
+    assert run.PAGE.read_text() == page
