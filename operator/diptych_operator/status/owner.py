@@ -60,13 +60,14 @@ def accepted(inputs: OwnerInputs) -> Condition:
 
 def kstatus(inputs: OwnerInputs) -> Iterator[Condition]:
     """Return the conditions for kstatus: Stalled, Reconciling, or neither."""
-    obstacle = inputs.obstacle
-    if obstacle and obstacle.reason not in GOES_ON_BY_ITSELF:
-        yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
-    elif obstacle:
-        yield Condition("Reconciling", "True", obstacle.reason, obstacle.message)
-    elif not inputs.is_rolled_out:
-        yield Condition("Reconciling", "True", "RollingOut", "A rollout is going on.")
+    refused = filter(None, map(refusal, inputs.deployments))
+    problem = inputs.obstacle or next(refused, None)
+    if problem is None and inputs.is_rolled_out:
+        return
+    problem = problem or Problem("RollingOut", "A rollout is going on.")
+    ends_by_itself = problem.reason in {"RollingOut", *GOES_ON_BY_ITSELF}
+    kind = "Reconciling" if ends_by_itself else "Stalled"
+    yield Condition(kind, "True", problem.reason, problem.message)
 
 
 def pod_counts(inputs: OwnerInputs, labels: Mapping[str, str]) -> dict[str, Any]:
