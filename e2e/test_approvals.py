@@ -1,4 +1,7 @@
-"""Calls that wait for a person: three Agents down, and when the pod that asked is gone."""
+"""Calls that wait for a person: three Agents down, and when the pod that asked is gone.
+
+They wait for approval, or for the answer to a question of their tool.
+"""
 
 import json
 import os
@@ -44,8 +47,14 @@ def counted(*texts: str) -> list[dict[str, Any]]:
 def tree(space: Space) -> Iterator[Space]:
     """Three Agents, each with its pod; the call of the last one waits for approval."""
     space.kubectl("create", "serviceaccount", "lead")
+    serve_tree(space, *PAY)
+    return space
+
+
+def serve_tree(space: Space, *leaf_replies: str) -> None:
+    """Serve the tree, each Agent with its tools and peers."""
     space.serve_tools()
-    leaf = counted(*PAY)
+    leaf = counted(*leaf_replies)
     middle = counted(delegations(leaf="Pay."), "{}", "The leaf has paid.")
     top = counted(delegations(middle="See to it."), "{}", "It is done.")
     space.serve(
@@ -54,7 +63,6 @@ def tree(space: Space) -> Iterator[Space]:
         agent("top", top, agents=[{"name": "middle"}], access={"grants": [ASKS, DECIDES]}),
     )
     wait_for_tree(space)
-    return space
 
 
 def wait_for_tree(space: Space) -> None:
@@ -165,6 +173,26 @@ def _who_began_a_run_does_not_decide(space: Space) -> None:
     own = post(space, "top", path, {"decision": "approve"}, "lead")
     assert own.status == 403, own
     assert run_of(space, "top", run_id, "lead")["status"] == "input-required"
+
+
+def test_a_tool_three_levels_down_asks_the_person_at_the_top(space: Space):
+    serve_tree(space, call("pay", coins=5), "{}", "Paid.")
+    run_id = start(space, "top")
+    wait_until(space, "top", run_id, "input-required")
+    headers = proof(space, "top", "default")
+    listed = space.probe.request("http://top:8000/v1/inputs", headers=headers).json["data"]
+    assert [(each["call_id"], each["message"]) for each in listed] == [(CALL, "Who pays?")]
+    path = f"/v1/runs/{run_id}/inputs/{CALL}"
+    body = {"action": "accept", "content": {"name": "Ada"}}
+    assert post(space, "top", path, body).status == 200
+    wait_until(space, "top", run_id, "completed")
+    assert post(space, "top", path, body).status == 409
+    leaf = space.probe.request(
+        "http://leaf:8000/memory/events",
+        headers={"authorization": f"Bearer {space.token_of_peer('middle', 'leaf')}"},
+    )
+    (result,) = [e for e in leaf.json["events"] if e["event_type"] == "tool_result"]
+    assert result["content"] == "Ada paid 5 coins"
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from harness.clusters import Cluster
-from harness.kubectl import AGENT_PODS, eventually
+from harness.kubectl import eventually
 from harness.objects import agent
 from harness.pods import crash, ready_pods
 from harness.release import Release
@@ -12,7 +12,7 @@ from harness.sharing import Run
 from harness.space import Space
 
 EACH_MINUTE = {"name": "each", "cron": "* * * * *", "message": "What's new for $(JOB_NAME)?"}
-NEVER = {"name": "never", "cron": "0 0 30 2 *", "message": "Go."}
+YEARLY = {"name": "yearly", "cron": "0 0 1 1 *", "message": "Go."}
 REDIS = {"redis": {"serviceRef": {"name": "redis"}}}
 READ = {"grants": [{"to": [{"serviceAccount": {"name": "default"}}], "may": ["read"]}]}
 JOBS = [f"job-{number}" for number in range(8)]
@@ -51,7 +51,7 @@ def test_each_job_starts_one_run_while_operator_and_pods_are_killed(
     run.once("redis", lambda: cluster.load("redis:7"))
     space.serve_redis()
     slow = ["{}", {"content": "Nothing.", "delay_ms": 3000}]
-    space.serve(agent("hello", slow, replicas=2, sessions=REDIS, schedules=[NEVER], access=READ))
+    space.serve(agent("hello", slow, replicas=2, sessions=REDIS, schedules=[YEARLY], access=READ))
     ready_pods(space, 2)
     (cron_job,) = space.kubectl.list("cronjobs")
     for number, job in enumerate(JOBS):
@@ -61,10 +61,10 @@ def test_each_job_starts_one_run_while_operator_and_pods_are_killed(
             case 0:
                 diptych.kubectl.kill("-l", diptych.operator)
             case 1:
-                crash(space, space.kubectl.list("pods", AGENT_PODS)[0])
+                crash(space, ready_pods(space, 2)[0])
             case 2:
                 space.kubectl.kill("-l", "batch.kubernetes.io/job-name")
     done = ("--for=condition=Complete", *(f"job/{job}" for job in JOBS))
     space.kubectl("wait", *done, "--timeout=240s", timeout=260)
-    assert {e["content"] for e in asked(space)} == {NEVER["message"]}
+    assert {e["content"] for e in asked(space)} == {YEARLY["message"]}
     assert len(asked(space)) == len(JOBS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from harness.faults import gone_webhook, pod_quota
+from harness.faults import changed, gone_webhook, pod_quota
 from harness.kubectl import AGENT_PODS, eventually
 from harness.objects import agent
 from harness.space import Space
@@ -36,7 +36,7 @@ def patch(space: Space, **spec: Any) -> None:
 
 def pause(space: Space) -> None:
     space.kubectl("rollout", "pause", "deployment/hello")
-    patch(space, instructions="New.")
+    changed("hello")(space)
 
 
 def image(space: Space) -> None:
@@ -93,6 +93,7 @@ def test_faults_are_named_in_time_and_go_in_time(space: Space):
             what=f"{fault.reason} is not said any more",
         )
         space.kubectl.wait_for_condition("hello", "Ready", "True", reason="Ready")
+        space.kubectl("rollout", "status", "deployment/hello", "--timeout=90s")
 
 
 def _is_over(space: Space, fault: Fault) -> bool:

@@ -1,4 +1,4 @@
-"""Calls far down a tree of agents wait for approval: asked about and decided at the top."""
+"""Calls far down a tree wait for approval or input: asked about and decided at the top."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,9 @@ from a2a.types import GetTaskRequest, TaskState
 from support.stack import Stage, box, call, until
 from support.trees import chain, differences, said, told
 
+from diptych.core.events import InputRequest
+from diptych.core.messages import CallOutput
+from diptych.mcp import McpTools
 from diptych.policy.rules import Policy, Rule
 from diptych.runs import call_maker, run_signals
 
@@ -180,3 +183,52 @@ async def test_who_decides_below_while_all_is_cancelled_is_told_both(
         assert decided.json()["decision"] == "approve"
         (shown,) = (await top.run(run_id))["approvals"]
         assert (shown["status"], "decision" in shown) == ("closed", False)
+
+
+NAME = {"type": "object", "properties": {"firstName": {"type": "string"}, "last_name": {}}}
+
+
+async def test_a_question_four_levels_down_is_shown_and_answered_at_the_top(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def asking(_: Any, tool: Any, arguments: Any, context: Any) -> CallOutput:
+        del tool, arguments
+        first = await context.ask(InputRequest("form", "Who pays?", NAME))
+        second = await context.ask(InputRequest("form", "Sure?", {"type": "object"}))
+        return CallOutput(f"{first.content} {second.action}")
+
+    monkeypatch.setattr(McpTools, "call", asking)
+    leaf = [said(call("pay", amount=5)), said("{}"), said("Leaf.")]
+    async with chain(*leaf, depth=DEPTH, tools=(box(pay),)) as served:
+        top = served[0]
+        run_id = await waiting_at_the_top(top)
+        (question,) = (await top.run(run_id))["inputs"]
+        assert (question["call_id"], question["status"]) == (CALL, "waiting")
+        assert (question["message"], question["schema"]) == ("Who pays?", NAME)
+        assert question["agent"] == "agent-2"
+        (listed,) = (await top.http.get("/v1/inputs")).json()["data"]
+        assert listed == question
+        wrong = await answer(top, run_id, action="accept", content={"firstName": 5})
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (422, "content.firstName")
+        content = {"firstName": "Ada-in-private"}
+        answered = await answer(top, run_id, action="accept", content=content)
+        assert answered.status_code == 200, answered.text
+        assert (answered.json()["status"], answered.json()["action"]) == ("answered", "accept")
+
+        async def asks_again() -> bool:
+            inputs = (await top.run(run_id))["inputs"]
+            return [each["status"] for each in inputs] == ["answered", "waiting"]
+
+        await until(asks_again)
+        assert (await answer(top, run_id, action="decline")).status_code == 200
+        second = await answer(top, run_id, action="accept", content={})
+        assert (second.status_code, second.json()["error"]["code"]) == (409, "already_answered")
+        assert (await top.ended(run_id))["answer"] == "agent-1 is done."
+        [result] = [r for r in await served[-1].memory() if r["event_type"] == "tool_result"]
+        assert result["content"] == f"{content} decline"
+        shown = [str(e) for stage in served for e in await stage.memory() if "input_" in str(e)]
+        assert "Ada-in-private" not in "".join(e for e in shown if "tool_result" not in e)
+
+
+async def answer(stage: Stage, run_id: str, **body: Any) -> Any:
+    return await stage.http.post(f"/v1/runs/{run_id}/inputs/{CALL}", json=body)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diptych.core.codec import Record
     from diptych.core.errors import (
+        AlreadyAnswered,
         AlreadyDecided,
         ApprovalNotFound,
         ConfigError,
         DiptychError,
+        InputNotFound,
         InvalidRequest,
         ModelError,
         NotResumable,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
         DelegationEvent,
         DelegationResultEvent,
         Event,
+        InputAnswerEvent,
+        InputRequestEvent,
         OtherEvent,
         ReasoningEvent,
         RunEndEvent,
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AlreadyAnswered",
     "AlreadyDecided",
     "AnswerEvent",
     "Approval",
@@ -71,6 +76,9 @@ __all__ = [
     "DiptychError",
     "Event",
     "FunctionTool",
+    "InputAnswerEvent",
+    "InputNotFound",
+    "InputRequestEvent",
     "InvalidRequest",
     "Message",
     "Model",

@@ -3,6 +3,7 @@
 Each has an Agent of its own, so that many stand side by side in one namespace.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from harness.objects import agent
 from harness.space import Space
 
 HELLO = ["{}", "Hello!"]
+_changes = itertools.count(1)
 Object = dict[str, Any]
 
 
@@ -430,7 +432,8 @@ def _url(secret: str) -> dict[str, Any]:
 
 
 def changed(name: str) -> Callable[[Space], Any]:
-    return apply(agent(name, HELLO, instructions="New."))
+    """Give a change of an Agent that rolls its pods, another one each time."""
+    return apply(agent(name, HELLO, instructions=f"Change {next(_changes)}."))
 
 
 def gone_webhook(space: Space, name: str = "webhook") -> None:

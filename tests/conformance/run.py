@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -32,7 +33,9 @@ NODE = [str(MODULES / "node/bin/node"), str(SUITE / "dist/index.js")]
 REVISIONS = ("2026-07-28", "2025-11-25")
 SCENARIO_MS = 120_000
 AT_ONCE = 2
-CLIENT_TESTS = ("tests/test_stack_clients.py", "tests/test_stack_openai.py")
+CLIENT_TESTS = tuple(
+    f"tests/test_stack_{each}.py" for each in ("clients", "openai", "responses", "caller_tools")
+)
 START_SECONDS = 120
 
 
@@ -114,7 +117,7 @@ def read_checks(name: str, folder: Path, unscored: str, *problems: str) -> Resul
     failed = {check["id"] for check in checks if check["status"] in ("FAILURE", "WARNING")}
     return Result(
         name,
-        frozenset(failed or problems),
+        frozenset(failed or problems or ([] if checks else ["not-run"])),
         frozenset(
             check.get("errorMessage") or check["description"]
             for check in checks
@@ -131,7 +134,7 @@ def mcp_client(revision: str) -> tuple[str, list[Result]]:
     def played(scenario: str, unscored: str) -> Result:
         with tempfile.TemporaryDirectory() as folder:
             driver = f"{sys.executable} {HERE / 'mcp_client.py'}"
-            command = ["client", "--scenario", scenario, "--spec-version", revision]
+            command = ["client", "--scenario", scenario, "--spec-version", revision, "--force"]
             options = ["--timeout", str(SCENARIO_MS), "-o", folder, "--command", driver]
             ended = subprocess.run([*NODE, *command, *options], capture_output=True, check=False)
             if ended.returncode:
@@ -224,14 +227,20 @@ def upstream_habits() -> tuple[str, list[Result]]:
 
 def chat_clients() -> tuple[str, list[Result]]:
     results = own_tests(*CLIENT_TESTS)
-    pinned = re.compile(
-        r"^(openai|langchain-openai|litellm|pydantic-ai[a-z-]*)==([^ ;]+)", re.MULTILINE
-    )
-    locks = [ROOT / "uv.lock", *(ROOT / "tests/clients").glob("*/requirements.in")]
-    found = {" ".join(match) for lock in locks for match in pinned.findall(lock.read_text())}
+    found = {f"{name} {metadata.version(name)}" for name in ("langchain-openai", "openai")}
+    for wanted in (ROOT / "tests/clients").glob("*/requirements.in"):
+        pinned = dict(
+            re.findall(r"(?m)^([\w-]+)==([^\s;]+)", wanted.with_suffix(".txt").read_text())
+        )
+        names = re.findall(r"(?m)^[\w-]+", wanted.read_text())
+        found |= {f"{name} {pinned[name]}" for name in names if name in pinned}
     for package in (ROOT / "tests/clients").glob("*/package.json"):
         dependencies = json.loads(package.read_text())["dependencies"]
-        found |= {f"{name} {version}" for name, version in dependencies.items() if name != "node"}
+        found |= {
+            f"{name} {version}"
+            for name, version in dependencies.items()
+            if name not in ("node", "zod")
+        }
     return ", ".join(sorted(found)), results
 
 
@@ -251,9 +260,10 @@ def chat_templates() -> tuple[str, list[Result]]:
 
 INTRODUCTION = """# Conformance
 
-Written by `make conformance`; do not edit. Suites of others run against Diptych as it is served.
-What may fail stands in `tests/conformance/suites.yaml` with its reason. `make conformance` fails if
-anything else fails, if something of that list passes, and if a suite cannot be run."""
+Written by `make conformance`; do not edit. Suites of others run against Diptych as it is served,
+and tests of this repository against the software of others. What may fail stands, with its reason,
+in `tests/conformance/suites.yaml`. `make conformance` fails if anything else fails, if something of
+that list passes, and if a suite cannot be run."""
 COLUMNS = ("suite", "version", "passed", "expected to fail", "skipped", "failed")
 RUNS: dict[str, Callable[[], tuple[str, list[Result]]]] = {
     **{f"mcp-client@{each}": functools.partial(mcp_client, each) for each in REVISIONS},

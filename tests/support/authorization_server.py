@@ -63,6 +63,11 @@ class AuthorizationServer:
             ]
         )
 
+    def token(self, access: str) -> Token | None:
+        """Return a token that was given out and has not expired."""
+        found = self.tokens.get(access)
+        return found if found and time.time() <= found.until else None
+
     def expire(self) -> None:
         """End all access tokens."""
         self.tokens.clear()
@@ -226,9 +231,9 @@ class Guarded:
             return Response(status_code=404)
         header = request.headers.get("authorization")
         self.seen.append(header)
-        token = self.server.tokens.get((header or "").removeprefix("Bearer "))
+        token = self.server.token((header or "").removeprefix("Bearer "))
         place = f'resource_metadata="{self.url}{RESOURCE_METADATA}/mcp"'
-        if token is None or time.time() > token.until or token.resource != f"{self.url}/mcp":
+        if token is None or token.resource != f"{self.url}/mcp":
             needed = f', scope="{self.scopes}"' if self.scopes else ""
             headers = {"www-authenticate": f"Bearer {place}{needed}"}
             return Response(status_code=401, headers=headers)

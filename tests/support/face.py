@@ -82,6 +82,7 @@ async def replicas(
     *models: Model,
     tools: Mapping[str, Callable[..., Any]] | None = None,
     redis_url: str = "",
+    chat: ChatConfig | None = None,
 ) -> AsyncIterator[list[Face]]:
     """Make one replica of an agent for each model; what one leaves the others take up.
 
@@ -102,7 +103,9 @@ async def replicas(
             runs.start_background()
             stack.push_async_callback(runs.close)
             rooms = House(runs, store, model, hands, agents)
-            helpers.append(await stack.enter_async_context(_faced(rooms)))
+            helpers.append(
+                await stack.enter_async_context(_faced(rooms, chat=chat or ChatConfig()))
+            )
         yield helpers
 
 

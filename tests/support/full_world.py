@@ -71,6 +71,7 @@ class FullWorld(World):
         self.whole = random.Random(f"{seed}, whole")
         chance = self.whole
         self.below = Below(seed + 1_000_000, native=self.is_native)
+        self.below.asks = self.asks
         self.workers = workers
         self.ledger = ledger(self.loop.time)
         self.of_run = Budget(
@@ -285,3 +286,9 @@ class FullWorld(World):
 
     def end(self):
         return [*super().end(), *self.below.end()]
+
+
+class AskingFullWorld(FullWorld):
+    """A world with everything, whose tools ask people, here and below."""
+
+    asks = 0.3

@@ -181,7 +181,7 @@ class World:
             return  # nobody knows what became of it
         except (RunEnded, AlreadyAnswered, InputNotFound):
             return
-        if reply.content:
+        if reply.content and "." not in call_id:
             self.answered.append((run_id, reply.content))
 
     @property

@@ -20,6 +20,7 @@ from diptych.core.messages import CallOutput, ChildRun, Message
 from diptych.ports import ChildEvent, Notice
 from diptych.runs.answers import whole_answer
 from diptych.runs.approvals import DecisionRequest
+from diptych.runs.inputs import InputReply
 from diptych.runs.request import RunRequest
 
 NAME, URL = "worker", "http://worker"
@@ -75,17 +76,22 @@ class Workers:
             raise
         return _output(run_id, records)
 
-    async def decide(self, decision):
-        at = self.below.one()
-        request = DecisionRequest(
-            decision.decision, decision.reason, decision.arguments, decision.call
-        )
+    async def reply(self, reply):
+        at, where = self.below.one(), (reply.task_id, reply.call_id)
+        if reply.to == "inputs":
+            working = at.runs.answer(*where, InputReply(**reply.body))
+        else:
+            working = at.runs.decide(*where, DecisionRequest(**reply.body))
         try:
             async with asyncio.timeout(20):
-                await at.run(at.runs.decide(decision.task_id, decision.call_id, request))
+                await at.run(working)
         except (Killed, TimeoutError):
             raise NotAnswered("nobody knows what became of it") from None
-        self.below.decided.append((decision.task_id, decision.call_id, decision.decision))
+        if reply.to == "inputs":
+            if content := reply.body.get("content"):
+                self.below.answered.append((reply.task_id, content))
+        else:
+            self.below.decided.append((*where, reply.body["decision"]))
 
     async def run_tree(self, agent, child):
         raise NotImplementedError
@@ -159,7 +165,7 @@ class Workers:
             async with asyncio.timeout(5):
                 await at.run(at.runs.cancel(run_id))
                 for record in await at.run(at.runs.records(run_id)):
-                    if record.event_type == "approval_decided":
+                    if record.event_type in {"approval_decided", "input_received"}:
                         progress(_told(record))
         except (Killed, StoreError, TimeoutError, RunEnded):
             pass  # nobody attends it any more

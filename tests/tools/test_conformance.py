@@ -24,7 +24,8 @@ def checks(folder: Path, **statuses: str) -> Path:
     return folder
 
 
-def test_a_warning_fails_and_a_failed_client_fails_what_passes(run: Any, tmp_path: Path):
+def test_warnings_failed_clients_and_missing_checks_are_failures(run: Any, tmp_path: Path):
+    assert run.read_checks("s", tmp_path, "").failed == {"not-run"}
     folder = checks(tmp_path, a="SUCCESS", b="WARNING", c="SKIPPED", d="INFO")
     assert run.read_checks("s", folder, "") == run.Result("s", {"b"}, {"c?"}, 1)
     folder = checks(tmp_path, a="SUCCESS")

@@ -18,7 +18,7 @@ from a2a.types import Message, Part, Role, SendMessageConfiguration, SendMessage
 from google.protobuf.json_format import ParseDict
 
 from diptych.a2a import extension
-from diptych.a2a.children import fetch_tree, send_decision
+from diptych.a2a.children import fetch_tree, send_reply
 from diptych.a2a.delegation import RECONNECT_SECONDS, DelegationTask
 from diptych.a2a.http_client import card_url, http_client, identity
 from diptych.a2a.peer import PeerMonitor, ResolvedPeer
@@ -31,7 +31,7 @@ from diptych.core.text import well_formed
 from diptych.manifest.settings import PeerConfig
 from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.redaction import SECRETS, redacted_output
-from diptych.ports import ChildDecision, ChildEvent, ChildRef, DelegationProgress, DelegationRequest
+from diptych.ports import ChildEvent, ChildRef, ChildReply, DelegationProgress, DelegationRequest
 
 DEFAULT_TIMEOUT = 300.0  # seconds, of a delegation whose run has no deadline
 CARD_POLL_SECONDS = 0.05
@@ -113,15 +113,15 @@ class A2aAgents:
             progress(rest)
         return output
 
-    async def decide(self, decision: ChildDecision) -> None:
+    async def reply(self, reply: ChildReply) -> None:
         try:
-            monitor, peer = self._peer(decision.agent)
+            monitor, peer = self._peer(reply.agent)
             headers = monitor.headers_for(peer)
         except DelegationError as error:
             raise DecisionRefused(error.message, code="agent_unavailable") from error
-        if not (monitor.config.share_context and peer.base_url == decision.url):
-            raise DecisionRefused(f"agent {decision.agent} is another one now")
-        await send_decision(self._http, peer, headers, decision)
+        if not (monitor.config.share_context and peer.base_url == reply.url):
+            raise DecisionRefused(f"agent {reply.agent} is another one now")
+        await send_reply(self._http, peer, headers, reply)
 
     async def run_tree(self, agent: str, child: ChildRef) -> JSON:
         monitor, peer = self._peer(agent)

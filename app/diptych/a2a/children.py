@@ -1,4 +1,4 @@
-"""Calls Diptych agents over their HTTP API: sends approval decisions, fetches run trees.
+"""Calls Diptych agents over their HTTP API: passes decisions and answers on, fetches run trees.
 
 They authorize these calls like any other; we send the credentials that we delegate with.
 """
@@ -16,43 +16,39 @@ from diptych.core.messages import JSON
 from diptych.core.text import one_line
 from diptych.net.received import TooMuchReceived, read_bounded
 from diptych.net.redaction import SECRETS
-from diptych.ports import ChildDecision, ChildRef
+from diptych.ports import ChildRef, ChildReply
 
 DECISION_SECONDS = 40.0  # until all agents on the way down have recorded it
 TREE_SECONDS, TREE_SECONDS_PER_LEVEL = 1.0, 1.5  # an agent answers before its caller gives up
 MAX_REPLY_BYTES = 2 * 1024 * 1024
 MAX_MESSAGE_CHARS = 1_000
 MAX_PARAM_CHARS = 200
-_CODES = frozenset({"already_decided", "approval_not_found", "run_over", "invalid_arguments"})
+_SECOND = frozenset({"already_decided", "already_answered"})
+_CODES = _SECOND | {"approval_not_found", "input_not_found", "run_over", "invalid_arguments"}
+_OBJECTS = {"approvals": "approval", "inputs": "input"}
 
 
-async def send_decision(
-    http: httpx.AsyncClient, peer: ResolvedPeer, headers: dict[str, str], decision: ChildDecision
+async def send_reply(
+    http: httpx.AsyncClient, peer: ResolvedPeer, headers: dict[str, str], given: ChildReply
 ) -> None:
-    """Send a decision.
+    """Send a decision or an answer.
 
     Raises `DecisionRefused`, with the other agent's error code if it sent one.
     """
-    body: dict[str, JSON] = {
-        "decision": decision.decision,
-        "reason": decision.reason or None,
-        "arguments": decision.arguments,
-        "call": decision.call,
-        "subject": decision.subject or None,
-    }
-    content = orjson.dumps({name: value for name, value in body.items() if value is not None})
-    path = f"/v1/runs/{_quoted(decision.task_id)}/approvals/{_quoted(decision.call_id)}"
+    content = orjson.dumps(given.body)
+    path = f"/v1/runs/{_quoted(given.task_id)}/{given.to}/{_quoted(given.call_id)}"
     headers = {**headers, "Content-Type": "application/json"}
     try:
         async with asyncio.timeout(DECISION_SECONDS):
             status, reply = await _ask(http, "POST", peer.base_url + path, headers, content)
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
-        message = f"agent {decision.agent}, which leads to the call, cannot be reached: try again"
+        message = f"agent {given.agent}, which leads to the call, cannot be reached: try again"
         raise DecisionRefused(message, code="agent_unavailable") from error
     if status not in (httpx.codes.OK, httpx.codes.ACCEPTED):
-        raise _refusal(decision.agent, status, reply)
-    if not (isinstance(reply, dict) and reply.get("object") == "approval"):  # a proxy's page
-        message = f"agent {decision.agent} does not support approvals"
+        raise _refusal(given.agent, status, reply)
+    expected = _OBJECTS[given.to]
+    if not (isinstance(reply, dict) and reply.get("object") == expected):  # a proxy's page
+        message = f"agent {given.agent} does not support {given.to}"
         raise DecisionRefused(message, code="agent_unavailable")
 
 
@@ -117,7 +113,7 @@ def _refusal(agent: str, status: int, reply: Any) -> DecisionRefused:  # noqa: A
         return DecisionRefused(f"agent {agent}: {text}", code="agent_unavailable")
     known = code if isinstance(code, str) and code in _CODES else "decision_refused"
     place = one_line(param, MAX_PARAM_CHARS) if isinstance(param, str) else None
-    said = text if known == "already_decided" else f"agent {agent} refuses the decision: {text}"
+    said = text if known in _SECOND else f"agent {agent} refuses it: {text}"
     return DecisionRefused(said, param=place, code=known)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from a2a.types import (
 from a2a.utils.errors import A2AError, MethodNotFoundError, UnsupportedOperationError
 from google.protobuf.struct_pb2 import Struct
 
-from diptych.a2a.events import ENDS_WAIT, read_event
+from diptych.a2a.events import read_event
 from diptych.a2a.extension import TaskReport, metadata_under_uri, read_report
 from diptych.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.a2a.progress import TaskProgress
@@ -30,6 +30,7 @@ from diptych.core import prompt
 from diptych.core.errors import DelegationError
 from diptych.core.messages import CallOutput, ChildRun
 from diptych.core.spending import as_used
+from diptych.core.waits import ANSWERS, CLOSING, REQUESTS
 from diptych.net.backoff import Backoff
 from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
 
@@ -51,7 +52,7 @@ _logger = logging.getLogger(__name__)
 
 
 class TimeLimit:
-    """A delegation's time limit, paused while a call below waits for approval.
+    """A delegation's time limit, paused while a call below waits for somebody.
 
     The caller's own deadline is not paused: it ends the delegation with its run.
     """
@@ -109,7 +110,7 @@ class DelegationTask:
         self._is_child = HTTP_EXTENSION_HEADER in (context.service_parameters or {})
         self._seen: dict[tuple[str, ...], int] = {}  # the newest seq of each run, by its path
         self._event_count = 0
-        self._open_approvals: set[str] = set()  # calls at or below the agent
+        self._waiting: set[str] = set()  # calls at or below the agent
         self._refused_to_stop = False
 
     @property
@@ -181,7 +182,7 @@ class DelegationTask:
                     return
                 request = CancelTaskRequest(id=self._progress.task_id)
                 task = await self._client.cancel_task(request, context=self._context)
-            self._read_metadata(task.metadata, only="approval_decided")
+            self._read_metadata(task.metadata, only=ANSWERS)
             self._tell("")
         except (A2AError, TimeoutError, *MALFORMED_ANSWER_ERRORS) as error:
             self._refused_to_stop = True
@@ -268,7 +269,7 @@ class DelegationTask:
         self._read_metadata(task.metadata)
         return task
 
-    def _read_metadata(self, metadata: Struct, *, only: str = "") -> None:
+    def _read_metadata(self, metadata: Struct, *, only: Collection[str] = ()) -> None:
         """Read a child's usage report and events from a status update or a whole task."""
         about: Any = metadata_under_uri(metadata) if self._is_child else None
         if not isinstance(about, dict):
@@ -280,7 +281,7 @@ class DelegationTask:
         events = about.get("events")
         told = [{"event": each} for each in events] if isinstance(events, list) else [about]
         for event in map(read_event, told):
-            if event and (not only or event.type == only):
+            if event and (not only or event.type in only):
                 self._tell_event(event)
 
     def _tell_event(self, event: ChildEvent) -> None:
@@ -292,18 +293,18 @@ class DelegationTask:
         if event.seq:
             self._seen[event.path] = event.seq
         self._report(event)
-        if not event.path:  # its own records tell of the approvals below it, too
-            self._note_approval(event.type, str(event.metadata.get("call_id", "")))
+        if not event.path:  # its own records tell of what waits below it, too
+            self._note_wait(event.type, str(event.metadata.get("call_id", "")))
 
-    def _note_approval(self, kind: str, call_id: str) -> None:
-        if kind == "approval_requested":
-            self._open_approvals.add(call_id)
-        elif kind in ENDS_WAIT:
-            self._open_approvals -= {
-                each for each in self._open_approvals if f"{each}.".startswith(f"{call_id}.")
+    def _note_wait(self, kind: str, call_id: str) -> None:
+        if kind in REQUESTS:
+            self._waiting.add(call_id)
+        elif kind in ANSWERS | CLOSING:
+            self._waiting -= {
+                each for each in self._waiting if f"{each}.".startswith(f"{call_id}.")
             }
-        self._progress.waits_for_approval = bool(self._open_approvals)
-        self.time_limit.set_paused(bool(self._open_approvals))
+        self._progress.is_waiting = bool(self._waiting)
+        self.time_limit.set_paused(bool(self._waiting))
 
     def _tell(self, text: str) -> None:
         """Pass on new text, the task once its id is known, and new usage."""

@@ -55,7 +55,7 @@ class ErrorTranslation:
             raise _translated(error) from error
 
 
-def _translated(error: Exception) -> A2AError:  # noqa: C901 - a table
+def _translated(error: Exception) -> A2AError:  # noqa: C901, PLR0912 - a table
     match error:
         case RunNotFound() | RunLost():
             return TaskNotFoundError(error.message)
@@ -71,6 +71,8 @@ def _translated(error: Exception) -> A2AError:  # noqa: C901 - a table
             return UnsupportedOperationError(_CONTEXT_BUSY)
         case RequestError(code="idempotency_mismatch"):
             return InvalidParamsError(_SAME_ID)
+        case RequestError(code="already_decided" | "already_answered" | "decision_refused"):
+            return UnsupportedOperationError(error.message, {"code": error.code})
         case RequestError():
             return InvalidParamsError(error.message)
         case StoreFull():

@@ -19,12 +19,13 @@ from a2a.types import Task
 from diptych.a2a import extension
 from diptych.core.codec import Record
 from diptych.core.messages import JSON, JSONObject
+from diptych.core.waits import ANSWERS, REQUESTS
 from diptych.ports import ChildEvent, Notice
 
 DELEGATION_PROGRESS = "delegation_progress"
 MAX_TEXT_CHARS = 2_000  # of one text in an event
 MAX_EVENT_BYTES = 16 * 1024  # of its content and metadata, as JSON
-MAX_APPROVAL_BYTES = 64 * 1024  # of a call that waits: people must see all of what they decide on
+MAX_WAIT_BYTES = 64 * 1024  # of a call that waits: people must see all of what they decide on
 MAX_TASK_BYTES = 512 * 1024  # of the newest events in a whole task
 
 _KEPT_METADATA = frozenset(
@@ -32,18 +33,11 @@ _KEPT_METADATA = frozenset(
         *("call_id", "step", "id", "tool", "agent", "context_id", "path", "child", "call"),
         *("usage", "finish_reason", "code", "error", "error_type", "reason", "resumes"),
         *("expires_at", "decision_id", "subject", "is_expired"),
+        *("kind", "schema", "url", "input_id"),
         *("keeps", "from_seq", "attempt", "lost_tail"),
     }
 )
-ENDS_WAIT = frozenset(
-    {
-        *("approval_decided", "tool_result", "tool_error"),
-        *("delegation_response", "delegation_error"),
-    }
-)
-"""Events after which a call no longer waits for approval."""
 _UNTOLD = frozenset({"offered", "text"})  # the caller gets the answer's text as an artifact
-_APPROVALS = frozenset({"approval_requested", "approval_decided"})
 _LIVE = frozenset({"tool_progress", "format_warning", "model_wait"})
 
 
@@ -98,7 +92,7 @@ def read_event(value: JSON) -> ChildEvent | None:
                 "content": content,
                 "metadata": dict(metadata),
             }
-        } if _size([content, metadata]) <= 2 * MAX_APPROVAL_BYTES:
+        } if _size([content, metadata]) <= 2 * MAX_WAIT_BYTES:
             return ChildEvent(kind, tuple(map(str, path)), seq, timestamp, content, metadata)
         case _:
             return None
@@ -112,7 +106,7 @@ def _event(
     place: tuple[int, float] = (0, 0.0),
 ) -> JSONObject:
     seq, timestamp = place
-    is_whole = kind in _APPROVALS and _size([content, metadata]) <= MAX_APPROVAL_BYTES
+    is_whole = kind in REQUESTS | ANSWERS and _size([content, metadata]) <= MAX_WAIT_BYTES
     if not is_whole:
         content, metadata = _cut(content), {k: _cut(v) for k, v in metadata.items()}
         if _size([content, metadata]) > MAX_EVENT_BYTES:  # many short texts
@@ -150,4 +144,4 @@ def _size(value: object) -> int:
     try:
         return len(orjson.dumps(value))
     except TypeError:  # nested too deeply, or numbers beyond 64 bits
-        return 2 * MAX_APPROVAL_BYTES + 1
+        return 2 * MAX_WAIT_BYTES + 1

@@ -90,7 +90,7 @@ class DelegationMetadata:
     """The caller's metadata of a task.
 
     `path` holds card URLs, the caller's last. `deadline` is the caller's remaining time in seconds;
-    with `deadline_pauses` it pauses while a call waits for approval. The task is cancelled after
+    with `deadline_pauses` it pauses while a call waits for somebody. The task is cancelled after
     `lease` seconds without a subscriber. `budget` covers the task and its children.
     """
 
@@ -122,8 +122,8 @@ _METADATA = TypeAdapter(DelegationMetadata)
 
 
 def to_wire(value: JSON) -> Any:  # noqa: ANN401 - JSON
-    """Convert names to camel case, except below `content` and `arguments`, which hold users'
-    data.
+    """Convert names to camel case, except below `content`, `arguments` and `schema`, which
+    hold users' data.
     """
     return _renamed(value, lambda name: re.sub("_([a-z0-9])", lambda m: m[1].upper(), name))
 
@@ -137,7 +137,7 @@ def _renamed(value: JSON, rename: Callable[[str], str]) -> JSON:
     match value:
         case dict():
             return {
-                rename(k): v if k in ("content", "arguments") else _renamed(v, rename)
+                rename(k): v if k in ("content", "arguments", "schema") else _renamed(v, rename)
                 for k, v in value.items()
             }
         case list():

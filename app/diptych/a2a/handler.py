@@ -48,6 +48,7 @@ from diptych.a2a.message import (
     read_steering,
     takes_last_update_for_whole,
 )
+from diptych.a2a.replies import Replies
 from diptych.a2a.task import (
     TASK_STATES,
     TaskUpdates,
@@ -75,8 +76,9 @@ _NANOSECONDS = 1_000_000  # in a millisecond
 class TaskHandler(RequestHandler):
     """Implements the SDK's request handler (A2A specification, 3.1)."""
 
-    def __init__(self, runs: GuardedRuns) -> None:
+    def __init__(self, runs: GuardedRuns, *, replies: Replies | None = None) -> None:
         self._runs = runs
+        self._replies = replies
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         with ErrorTranslation():
@@ -183,7 +185,9 @@ class TaskHandler(RequestHandler):
     async def _start_or_steer(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> RunEntry:
-        """Start a task, or steer the task that the message names (specification, 3.4.3)."""
+        """Start a task, or steer or answer the one that the message names (3.4.3)."""
+        if self._replies and params.message.task_id and await self._replies.take(params.message):
+            return await self._runs.entry(params.message.task_id)
         request = read_a2a_request(params, context.state.get("headers", {}))
         validate_history_length(params.configuration)
         message = params.message

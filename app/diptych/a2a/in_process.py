@@ -6,7 +6,7 @@ Callers get the same events and reports that A2A carries.
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -20,7 +20,7 @@ from diptych.core import prompt
 from diptych.core.catalog import Peer, Unavailable
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import DelegationError, RequestError, StoreError
-from diptych.core.events import Decision, Origin
+from diptych.core.events import Origin
 from diptych.core.messages import (
     JSON,
     CallOutput,
@@ -30,15 +30,16 @@ from diptych.core.messages import (
     ParentCall,
 )
 from diptych.ports import (
-    ChildDecision,
     ChildEvent,
     ChildRef,
+    ChildReply,
     DelegationProgress,
     DelegationRequest,
     Item,
 )
 from diptych.runs.answers import collect, end_code, whole_answer
 from diptych.runs.approvals import DecisionRequest
+from diptych.runs.inputs import InputReply
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
 
@@ -98,18 +99,15 @@ class InProcessAgents:
         except (RequestError, StoreError) as error:
             raise DelegationError("failed", f"agent {request.agent}: {error}") from error
 
-    async def decide(self, decision: ChildDecision) -> None:
-        if decision.agent not in self._agents:
-            return await self._others.decide(decision)
-        runs = await self._agents[decision.agent].open()
-        asked = DecisionRequest(
-            cast("Decision", decision.decision),
-            decision.reason,
-            decision.arguments,
-            decision.call,
-            decision.subject,
-        )
-        await runs.decide(decision.task_id, decision.call_id, asked)
+    async def reply(self, reply: ChildReply) -> None:
+        if reply.agent not in self._agents:
+            return await self._others.reply(reply)
+        runs = await self._agents[reply.agent].open()
+        fields: Any = reply.body
+        if reply.to == "approvals":
+            await runs.decide(reply.task_id, reply.call_id, DecisionRequest(**fields))
+        else:
+            await runs.answer(reply.task_id, reply.call_id, InputReply(**fields))
         return None
 
     async def run_tree(self, agent: str, child: ChildRef) -> JSON:

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from diptych.core.catalog import Peer, Unavailable
 from diptych.core.errors import DecisionRefused, DelegationError
-from diptych.ports import ChildDecision, ChildRef, DelegationProgress, DelegationRequest
+from diptych.ports import ChildRef, ChildReply, DelegationProgress, DelegationRequest
 
 
 class NoAgents:
@@ -23,8 +23,8 @@ class NoAgents:
         del progress
         raise DelegationError("refused", f"no agent is called {request.agent}")
 
-    async def decide(self, decision: ChildDecision) -> NoReturn:
-        raise DecisionRefused(f"no agent is called {decision.agent} any more")
+    async def reply(self, reply: ChildReply) -> NoReturn:
+        raise DecisionRefused(f"no agent is called {reply.agent} any more")
 
     async def run_tree(self, agent: str, child: ChildRef) -> NoReturn:
         del child

@@ -130,15 +130,15 @@ def last_words(history: Iterable[Message]) -> str:
 class TaskProgress:
     """A delegation's task at the agent with the base URL `url`.
 
-    `report` is the newest usage report. While it `waits_for_approval`, `input-required` is not its
-    end. With `has_pieces` an artifact may consist of streamed pieces.
+    `report` is the newest usage report. While it `is_waiting` for somebody, as its events say,
+    `input-required` is not its end. With `has_pieces` an artifact may consist of streamed pieces.
     """
 
     def __init__(self, url: str = "") -> None:
         self.task_id = ""
         self.has_pieces = False
         self.report = TaskReport()
-        self.waits_for_approval = False
+        self.is_waiting = False
         self._url = url
         self._state = TaskState.TASK_STATE_UNSPECIFIED
         self._newest_words = ""  # of the newest status
@@ -158,9 +158,7 @@ class TaskProgress:
     @property
     def is_settled(self) -> bool:
         """Whether the task has ended or needs input that nobody will give."""
-        is_asking = self._state in INTERRUPTED_STATES
-        is_approval = self._state == TaskState.TASK_STATE_INPUT_REQUIRED and self.waits_for_approval
-        return self.has_ended or (is_asking and not is_approval)
+        return self.has_ended or (self._state in INTERRUPTED_STATES and not self.is_waiting)
 
     def apply(self, event: StreamResponse) -> str:
         """Apply an event; return the new text of the answer."""

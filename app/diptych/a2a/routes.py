@@ -32,6 +32,7 @@ from starlette.routing import Route
 from diptych.a2a import extension
 from diptych.a2a.card import RPC_PATH, card_routes
 from diptych.a2a.handler import TaskHandler
+from diptych.a2a.replies import Replies
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.errors import REST_PATH, STATUS_OF_CODE, status_name
 from diptych.http.guarded_runs import GuardedRuns
@@ -48,14 +49,18 @@ _UNREADABLE = "unknown exception"  # says the SDK over REST; errors of our metho
 
 
 def a2a_routes(
-    runs: GuardedRuns, profile: AgentProfile, *, shutdown_grace_period: float = SHUTDOWN_GRACE
+    runs: GuardedRuns,
+    profile: AgentProfile,
+    *,
+    replies: Replies | None = None,
+    shutdown_grace_period: float = SHUTDOWN_GRACE,
 ) -> list[Route]:
-    """Return the routes of A2A.
+    """Return the routes of A2A; without `replies` clients cannot answer waiting calls.
 
     `shutdown_grace_period` is how many seconds open streams get to end when the server stops; it
     must be less than the server's own graceful timeout.
     """
-    handler = TaskHandler(runs)
+    handler = TaskHandler(runs, replies=replies)
     (rpc,) = create_jsonrpc_routes(
         handler,
         RPC_PATH,

@@ -5,6 +5,7 @@ Both are pure views of the same records.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import orjson
 from a2a.types import (
@@ -29,6 +30,7 @@ from diptych.core.codec import Record, is_terminal
 from diptych.core.messages import JSON, JSONObject
 from diptych.core.text import well_formed
 from diptych.core.waits import note_waits, open_waits
+from diptych.http.views import timestamp
 from diptych.ports import Item
 from diptych.ports.entries import RunEntry
 from diptych.runs.answers import answers_so_far, end_code
@@ -232,17 +234,30 @@ def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
 
 
 def _waiting_status(requested: Record) -> TaskStatus:
-    """Return the status of a task with a call that waits for approval or input."""
+    """Return the status of a task with a call that waits for approval or input.
+
+    Its message says so in a text part and in a data part; see `replies` for the answer.
+    """
     status = _status("input-required", requested.timestamp)
-    call_id = requested.metadata["call_id"]
+    about: Mapping[str, Any] = requested.metadata
+    call_id, expires_at = about["call_id"], timestamp(about["expires_at"])
+    value: dict[str, Any] = {"call_id": call_id, "expires_at": expires_at}
     if requested.event_type == "input_requested":
         text = f"the call {call_id} asks: {_text(requested.content)}"
+        value |= {key: about[key] for key in ("kind", "schema", "url") if key in about}
+        value["message"] = requested.content
+        if about["kind"] == "sign_in":
+            status.state = TaskState.TASK_STATE_AUTH_REQUIRED
     else:
-        reason = requested.metadata.get("reason")
+        reason = about.get("reason", "")
         why = f": {reason}" if reason else ""
-        call = orjson.dumps(requested.content).decode()
-        text = f"the call {call_id} waits for approval{why}\n{call}"
+        text = f"the call {call_id} waits for approval{why}"
+        text += f"\n{orjson.dumps(requested.content).decode()}"
+        value |= {"kind": "approval", "call": requested.content, "reason": reason}
     status.message.CopyFrom(_message(requested, Role.ROLE_AGENT, _text(text)))
+    part = Part(media_type="application/json")
+    ParseDict(value, part.data)
+    status.message.parts.append(part)
     return status
 
 

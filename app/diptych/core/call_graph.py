@@ -36,21 +36,40 @@ class Graph:
         """Yield each call that can start now, references resolved, or its failed result.
 
         At most `max_parallel` run at once, including those in flight. A `sequential` call never
-        overlaps another of its server.
+        overlaps another of its server. Calls of the caller's tools start together, when no other
+        call can go on without their results.
+        """
+        is_busy = bool(self.awaiting_hooks)
+        for due in self._startable_here(max_parallel):
+            is_busy = True
+            yield due
+        own = (c for c in self.calls if c.id in self.issued and not self._is_callers(c))
+        if is_busy or any(c.id not in self.results for c in own):
+            return
+        for call in self.calls:
+            needed = self._needed(call)
+            is_due = call.id not in self.issued and all(needed.values())
+            if is_due and self._is_callers(call):
+                yield self._ready(call, needed)
+
+    def _startable_here(self, max_parallel: int) -> Iterator[Call | Returned]:
+        """Yield what `startable` yields first: all but calls of the caller's tools.
+
+        Such a call is yielded only if it needs the hooks, or never can start.
         """
         idle = self.results.keys() | self.awaiting_decision
         running = [c for c in self.calls if c.id in self.issued and c.id not in idle]
-        labelled = {c.label: self.results.get(c.id) for c in self.calls if c.label is not None}
         for call in self.calls:
             if call.id in self.issued or call.id in self.awaiting_hooks:
                 continue
-            needed = {label: labelled[label] for label in call.after}
+            needed = self._needed(call)
             if failed := [n for n, result in needed.items() if result and result.error]:
                 yield failure(call, "skipped", f"skipped: {failed[0]} failed")
             elif all(needed.values()) and call.id in self.needs_hooks:
                 yield self._ready(call, needed)
             elif (
                 all(needed.values())
+                and not self._is_callers(call)
                 and len(running) - len(self.awaiting_input) < max_parallel
                 and self._may_run_beside(call, running)
             ):
@@ -58,6 +77,15 @@ class Graph:
                 if not isinstance(decision, Returned):
                     running.append(decision)
                 yield decision
+
+    def _needed(self, call: Call) -> Mapping[str, Result | None]:
+        """Return the results that a call needs, by label; None for one that is to come."""
+        labelled = {c.label: self.results.get(c.id) for c in self.calls if c.label in call.after}
+        return {label: labelled[label] for label in call.after}
+
+    def _is_callers(self, call: Call) -> bool:
+        tool = self.catalog.tool(call.name) if isinstance(call, ToolCall) else None
+        return tool is not None and tool.is_callers
 
     def superseded(self) -> Iterator[Returned]:
         """Yield a `skipped` result for each call not issued, or awaiting approval (loop.md §6)."""
@@ -126,4 +154,4 @@ def failure(call: Call, kind: CallErrorKind, text: str, child: ChildRun | None =
 def is_repeatable(call: Call, catalog: Catalog) -> bool:
     """Whether a call may be repeated when its outcome is unknown."""
     tool = catalog.tool(call.name) if isinstance(call, ToolCall) else None
-    return tool is not None and (tool.read_only or tool.idempotent)
+    return tool is not None and (tool.read_only or tool.idempotent or tool.is_callers)

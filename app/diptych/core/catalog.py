@@ -17,6 +17,11 @@ SEPARATOR = "__"  # between server and tool
 RESULT_SERVER = "result"
 """The server name of the built-in tool `result__read`; no real server may use it."""
 
+CALLER_SERVER = "caller"
+"""The server name of the tools that a run's caller runs itself; no real server may use it."""
+
+RESERVED_SERVERS = (RESULT_SERVER, CALLER_SERVER)
+
 
 DELEGATE_PREFIX = "delegate_to_"
 """Prefix of the function name of an agent."""
@@ -95,6 +100,11 @@ class Tool:
     def long_name(self) -> str:
         return f"{self.server}{SEPARATOR}{self.name}"
 
+    @property
+    def is_callers(self) -> bool:
+        """Whether the run's caller runs the tool, and brings its result in a later request."""
+        return self.server == CALLER_SERVER
+
     @cached_property
     def schema_text(self) -> str:
         """The input schema as JSON, cached."""
@@ -168,7 +178,12 @@ class Catalog:
     def functions(self) -> Functions:
         """The catalog as functions for an API's `tools` field, cached for many runs."""
         tools = ((name, tool.description, tool.input_schema) for name, tool in self.listed())
-        return make_functions(tools, ((peer.name, peer.summary) for peer in self.agents))
+        made = make_functions(tools, ((peer.name, peer.summary) for peer in self.agents))
+        functions = [
+            replace(function, is_callers=True) if tool.is_callers else function
+            for function, tool in zip(made.tools, self.tools, strict=False)
+        ]
+        return replace(made, tools=(*functions, *made.tools[len(functions) :]))
 
     @cached_property
     def names(self) -> frozenset[str]:

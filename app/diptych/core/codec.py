@@ -53,6 +53,7 @@ from diptych.core.events import (
 from diptych.core.json_values import (
     AS_IT_IS,
     BUDGET,
+    CALLER_TOOL,
     CHILD,
     MESSAGE,
     NATIVE_CALL,
@@ -197,10 +198,11 @@ _ORIGIN = Form(
 _REQUEST = Form(
     RunRequested,
     *("earlier", "system", "parts", "parameters", "max_steps", "output_schema", "resumes"),
-    *("max_retries", "subject", "caller", "budget", "notes"),
+    *("max_retries", "subject", "caller", "budget", "notes", "tools"),
     earlier=several(MESSAGE),
     parts=TUPLE,
     budget=BUDGET,
+    tools=several(CALLER_TOOL),
 )
 _PLAIN: Mapping[type, _Plain] = {
     MessageQueued: _Plain(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from diptych.core.budget import UNLIMITED, Budget
-from diptych.core.catalog import Catalog
+from diptych.core.catalog import Catalog, Tool
 from diptych.core.context_window import ContextWindow
 from diptych.core.messages import (
     JSON,
@@ -275,7 +275,8 @@ class RunRequested:
     `parts` are the message's content parts other than text. `resumes` is the id of a failed or
     aborted run to continue; there is no message then, unless that run never began. `subject` is who
     asks, "" if unknown. If an authenticated `caller` acts on behalf of a subject, `subject` is only
-    its claim. `notes` belong to the caller's protocol; the loop ignores them.
+    its claim. `notes` belong to the caller's protocol; the loop ignores them. `tools` are the
+    caller's own, offered to the model beside the agent's.
     """
 
     message: str
@@ -292,6 +293,7 @@ class RunRequested:
     caller: str = ""
     budget: Budget = UNLIMITED
     notes: Mapping[str, JSON] = field(default_factory=dict)
+    tools: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

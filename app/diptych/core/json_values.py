@@ -127,6 +127,7 @@ MESSAGE = Form(
     sources=TUPLE,
 )
 encode_message, decode_message = MESSAGE.write, MESSAGE.read
+CALLER_TOOL = Form(Tool, "server", "name", "description", "input_schema")
 PARTIAL_RESULT = Form(Result, "call_id", "text", "error", always=("error",))
 
 

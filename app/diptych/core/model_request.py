@@ -11,11 +11,15 @@ from diptych.core.tokens import message_weight, weight
 
 @dataclass(frozen=True)
 class FunctionTool:
-    """A function that a model may call natively; `parameters` is a JSON schema."""
+    """A function that a model may call natively; `parameters` is a JSON schema.
+
+    `is_callers`: it is of one run's caller, not of the agent.
+    """
 
     name: str
     description: str
     parameters: JSONObject
+    is_callers: bool = False
 
     @cached_property
     def weight(self) -> int:

@@ -8,9 +8,9 @@ from diptych.core.codec import TERMINAL, Record, is_terminal
 CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 """The result of a call closes its wait: a new message superseded it, or the run ended."""
 
-_REQUESTS = frozenset({"approval_requested", "input_requested"})
-_ANSWERS = frozenset({"approval_decided", "input_received"})
-_NOTED = CLOSING | TERMINAL | _REQUESTS | _ANSWERS
+REQUESTS = frozenset({"approval_requested", "input_requested"})
+ANSWERS = frozenset({"approval_decided", "input_received"})
+_NOTED = CLOSING | TERMINAL | REQUESTS | ANSWERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ def waits_of(records: Iterable[Record]) -> list[Wait]:
     found: list[Wait] = []
     places: dict[str, int] = {}  # of the open waits, by call id
     for record in records:
-        if record.event_type in _REQUESTS:
+        if record.event_type in REQUESTS:
             places[str(record.metadata["call_id"])] = len(found)
             found.append(Wait(record))
         elif may_close_wait(record):
-            is_answer = record.event_type in _ANSWERS and record.content != "closed"
+            is_answer = record.event_type in ANSWERS and record.content != "closed"
             answered = record if is_answer else None
             for call_id in _closed_by(record, places):
                 place = places.pop(call_id)
@@ -89,14 +89,14 @@ def _closed_by(record: Record, call_ids: Iterable[str]) -> list[str]:
 
 def may_close_wait(record: Record) -> bool:
     """Whether a record may have ended a wait."""
-    return record.event_type in _ANSWERS or record.event_type in CLOSING
+    return record.event_type in ANSWERS or record.event_type in CLOSING
 
 
 def note_waits(open_ids: set[str], record: Record) -> None:
     """Update the set of waiting calls (ids) by the next record."""
     if record.event_type not in _NOTED:
         return
-    if record.event_type in _REQUESTS:
+    if record.event_type in REQUESTS:
         open_ids.add(str(record.metadata["call_id"]))
     elif may_close_wait(record):
         open_ids.difference_update(_closed_by(record, open_ids))

@@ -14,10 +14,20 @@ from diptych.access.grants import Grant, Right, rights_of
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS
 from diptych.http.errors import error_body, error_response
 from diptych.http.page.routes import PAGE_PATHS
+from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, START_PATH
 from diptych.net.redaction import without_tokens
 
-OPEN_PATHS = PAGE_PATHS | {"/health", "/ready", CARD_PATH, *OLDER_CARD_PATHS}
-"""Need no proof: a platform's probes, what an agent says of itself, and the empty page."""
+OPEN_PATHS = PAGE_PATHS | {
+    "/health",
+    "/ready",
+    CARD_PATH,
+    *OLDER_CARD_PATHS,
+    START_PATH,
+    CALLBACK_PATH,
+    CLIENT_PATH,
+}
+"""Need no proof: a platform's probes, what an agent says of itself, the empty page, and sign-ins,
+whose pages have other proof (`http.logins`)."""
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
 """What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""

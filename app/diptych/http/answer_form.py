@@ -1,20 +1,25 @@
 """Reads a request's answer schema and the caller's tools.
 
 The schema comes as `response_format`, or as a caller's tool that `tool_choice` forces: then the
-answer is written as a call of it. Optional caller tools are refused, or ignored if the manifest
-says so.
+answer is written as a call of it. Optional caller tools are refused, ignored, or offered to the
+model, as the manifest says.
 """
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from diptych.core.catalog import CALLER_SERVER, Tool
 from diptych.core.errors import InvalidRequest
 from diptych.core.messages import JSONObject
 from diptych.core.output_schema import schema_problem
+from diptych.manifest.settings import CallerTools
 
 _MAX_NAME = 64  # characters of a tool's name, in OpenAI's API
+_FUNCTION_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_MAX_NAME}}}")
+_MAX_TOOLS, _MAX_TOOLS_CHARS = 64, 64 * 1024
 _NAME, _VALUE = "form", "value"  # of a call of one of several tools; no words of a call of ours
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _DATA = frozenset({"const", "enum", "default", "examples"})
@@ -24,7 +29,8 @@ _BY_NAME = frozenset(
 _SAY_NOTHING: tuple[object, ...] = (None, [], "none", "auto")
 _NO_TOOLS = (
     "this agent calls its own tools, and no others. Remove it; or force a call by tool_choice, "
-    "or ask for an answer of that form; or let the agent's manifest say chat.callerTools: ignore"
+    "or ask for an answer of that form; or let the agent's manifest say chat.callerTools: pass, "
+    "for tools, or ignore"
 )
 
 
@@ -41,14 +47,18 @@ class AskedForm(NamedTuple):
 
 
 class TypedOutput(NamedTuple):
-    """The schema of an answer; with `tools` the answer is a call of one of these caller's tools."""
+    """The schema of an answer; with `tools` the answer is a call of one of these caller's tools.
+
+    The model may call those `offered` before it answers.
+    """
 
     schema: JSONObject | None = None
     tools: tuple[str, ...] = ()
+    offered: tuple[Tool, ...] = ()
 
 
 async def read_answer_form(
-    asked: AskedForm, caller_tools: Literal["refuse", "ignore"]
+    asked: AskedForm, caller_tools: CallerTools
 ) -> tuple[TypedOutput, tuple[str, ...]]:
     """Return the answer's form, and the names of tool fields without effect.
 
@@ -59,12 +69,21 @@ async def read_answer_form(
         output, forced = await asyncio.to_thread(_read_forms, asked)
     if forced:
         return forced, ()
+    if caller_tools == "pass" and asked.tools and asked.tool_choice != "none":
+        if asked.tool_choice not in (None, "auto"):
+            raise InvalidRequest(
+                "tool_choice must be auto, none, required, or a function by its name",
+                param="tool_choice",
+                code="invalid_value",
+            )
+        offered = await asyncio.to_thread(_read_tools, asked.tools)
+        return output._replace(offered=offered), ()
     given = {"tools": asked.tools, "tool_choice": asked.tool_choice, **asked.older}
     if asked.tool_choice == "none":  # OpenAI's own way to say that the tools are not to be used
         del given["tools"]
     present = tuple(name for name, value in given.items() if value not in _SAY_NOTHING)
     refused = next((name for name in present if name in ("tools", "functions")), None)
-    if refused and caller_tools == "refuse":
+    if refused and caller_tools != "ignore":
         raise InvalidRequest(f"{refused}: {_NO_TOOLS}", param=refused, code="unsupported_parameter")
     return output, present
 
@@ -126,6 +145,33 @@ def _read_forced_tools(tools: Sequence[Any] | None, choice: object) -> TypedOutp
         )
     schema = next(iter(forms.values())) if len(forms) == 1 else _choice(forms)
     return TypedOutput(schema, tuple(forms))
+
+
+def _read_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
+    """Return the tools to offer to the model. Raises `InvalidRequest`."""
+    if len(tools) > _MAX_TOOLS or len(json.dumps(tools)) > _MAX_TOOLS_CHARS:
+        raise InvalidRequest(
+            f"tools: at most {_MAX_TOOLS}, with {_MAX_TOOLS_CHARS // 1024} KiB of JSON together",
+            param="tools",
+            code="invalid_value",
+        )
+    found: dict[str, Tool] = {}
+    for n, tool in enumerate(tools):
+        path = f"tools[{n}].function"
+        match tool:
+            case {"type": "function", "function": {"name": str(name)} as function}:
+                schema = dict(_parameters({**function, "description": None}, path))
+            case _:
+                message = f"tools[{n}] must be a function with a name: this agent takes no others"
+                raise InvalidRequest(message, param=f"tools[{n}]", code="invalid_value")
+        if not _FUNCTION_NAME.fullmatch(name) or name in found:
+            raise InvalidRequest(
+                f"{path}.name must be 1 to {_MAX_NAME} of A-Z a-z 0-9 _ -, and no other tool's",
+                param=f"{path}.name",
+                code="invalid_value",
+            )
+        found[name] = Tool(CALLER_SERVER, name, str(function.get("description") or ""), schema)
+    return tuple(found.values())
 
 
 def read_call(tools: Sequence[str], answer: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ they or their delegates started, unless the manifest sets `access.approveOwn`.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
@@ -17,14 +17,14 @@ from diptych.access.grants import Right
 from diptych.core.codec import Record
 from diptych.core.errors import RunLost, RunNotFound
 from diptych.core.text import well_formed
-from diptych.core.waits import Wait, approvals_of, open_approvals
+from diptych.core.waits import Wait, approvals_of, open_waits
 from diptych.http.audit import audited
 from diptych.http.bodies import Body, json_router
 from diptych.http.guarded_runs import own_entries
 from diptych.http.openapi import reply
 from diptych.http.views import approval_view
-from diptych.ports.entries import RunEntry
 from diptych.runs.approvals import DecisionRequest
+from diptych.runs.inputs import InputReply
 from diptych.runs.service import RunService
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="How many runs, at most.")]
@@ -65,6 +65,11 @@ class DecisionBody(Body):
         "agent, and gives no right.",
     )
 
+    def request(self) -> DecisionRequest:
+        """Return the decision that this asks for."""
+        reason, subject = well_formed(self.reason or ""), well_formed(self.subject or "")
+        return DecisionRequest(self.decision, reason, self.arguments, self.call, subject)
+
 
 def approval_routes(runs: RunService) -> APIRouter:
     """Return the routes of approvals."""
@@ -85,9 +90,7 @@ def approval_routes(runs: RunService) -> APIRouter:
 
         The first decision counts; the reply comes once it is recorded.
         """
-        reason, given = well_formed(body.reason or ""), well_formed(body.subject or "")
-        wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)
-        records = await approvals.decide(run_id, call_id, wanted)
+        records = await approvals.decide(run_id, call_id, body.request())
         found = next(a for a in approvals_of(records) if a.call_id == call_id)
         if found.answered:
             return approval_view(found)
@@ -106,25 +109,15 @@ class GuardedApprovals:
 
     async def open_approvals(self, limit: int) -> Sequence[Wait]:
         """List the waiting calls of up to `limit` visible runs, newest run first."""
-        found: list[Wait] = []
-        for entry in await self._waiting_runs(current_caller(), limit):
-            try:
-                found += open_approvals(await self._runs.records(entry.run_id))
-            except (RunNotFound, RunLost):
-                continue  # it was removed meanwhile
-        return found
-
-    async def _waiting_runs(self, caller: Caller, limit: int) -> Sequence[RunEntry]:
-        if caller.may(Right.APPROVE) or caller.may(Right.READ):
-            return await self._runs.waiting_runs(limit)
-        return await own_entries(caller, self._runs.waiting_runs, None, limit)
+        waits = await visible_waits(self._runs, limit, Right.APPROVE)
+        return [wait for wait in waits if wait.is_for_approval]
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a call; see `RunService.decide`. Raises `Forbidden`, `RunNotFound` too."""
         caller = current_caller()
         with audited(caller, Right.APPROVE, "decide", run_id) as noted:
             noted.call = call_id
-            wanted = _of_caller(request, caller)
+            wanted = of_caller(request, caller)
             await self._check_may_decide(caller, run_id, wanted)
             noted.decision, noted.why = request.decision, request.reason
             records = await self._runs.decide(run_id, call_id, wanted)
@@ -147,9 +140,30 @@ class GuardedApprovals:
             raise OwnRun(is_on_behalf=bool(began) and wanted.subject != began)
 
 
-def _of_caller(request: DecisionRequest, caller: Caller) -> DecisionRequest:
-    """Return a decision in the caller's name, or in that of the subject for whom an agent passes it
-    on. Only agents may pass decisions on.
+async def visible_waits(runs: RunService, limit: int, right: Right) -> Sequence[Wait]:
+    """List the open waits of up to `limit` runs, newest first.
+
+    Without `right` or `read`, callers see only their own runs.
+    """
+    caller, found = current_caller(), list[Wait]()
+    if caller.may(right) or caller.may(Right.READ):
+        entries = await runs.waiting_runs(limit)
+    else:
+        entries = await own_entries(caller, runs.waiting_runs, None, limit)
+    for entry in entries:
+        try:
+            found += open_waits(await runs.records(entry.run_id))
+        except (RunNotFound, RunLost):
+            continue  # it was removed meanwhile
+    return found
+
+
+Request = TypeVar("Request", DecisionRequest, InputReply)
+
+
+def of_caller(request: Request, caller: Caller) -> Request:
+    """Return a decision or an answer in the caller's name, or in that of the subject for whom an
+    agent passes it on. Only agents may pass them on.
     """
     if caller.subject is None:
         return replace(request, subject="", caller="")

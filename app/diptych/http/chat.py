@@ -19,11 +19,13 @@ from starlette.responses import Response
 
 from diptych.access.caller import current_caller
 from diptych.access.grants import Right
-from diptych.core.codec import Record, is_terminal
+from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest
+from diptych.core.waits import REQUESTS
 from diptych.http.answer_form import AskedForm, TypedOutput, read_answer_form
 from diptych.http.bodies import Body, RunOptions, json_router
-from diptych.http.completion_format import APPROVAL_REQUESTED, CompletionFormat
+from diptych.http.caller_calls import continue_run
+from diptych.http.completion_format import CompletionFormat
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.messages import Messages, read_conversation
@@ -77,12 +79,14 @@ class ChatBody(RunOptions):
     )
     tools: list[Any] | None = Field(
         None,
-        description="The agent calls its own tools. A tool that `tool_choice` forces asks for an "
-        "answer of that tool's form, as its call; others are refused, or ignored if the "
-        "manifest's `chat.callerTools` says so.",
+        description="Functions of the caller. The manifest's `chat.callerTools` says whether they "
+        "are refused, ignored, or offered to the model beside the agent's own tools: a call of one "
+        "then ends the reply, and the next request brings its result. One that `tool_choice` "
+        "forces asks for an answer of its form, as its call.",
     )
     tool_choice: str | dict[str, Any] | None = Field(
-        None, description="Forces a tool by its name, or one of all as `required`."
+        None,
+        description="`auto`, `none`, one of all as `required`, or a tool by its name.",
     )
     n: Literal[1] | None = Field(None, description="There is one choice.")
 
@@ -109,8 +113,10 @@ def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
     async def complete_chat(request: Request, body: ChatBody) -> Response:
         """Start a run and reply with its answer, in OpenAI's form."""
         chat = await _read_chat(request, body, terms)
-        entry = await runs.start(chat.run_request)
-        form = CompletionFormat(entry, terms.name, chat.tools)
+        no_tools = body.tool_choice == "none"
+        continued = await continue_run(runs, chat.run_request, has_no_tools=no_tools)
+        entry = continued.entry if continued else await runs.start(chat.run_request)
+        form = CompletionFormat(entry, terms.name, chat.tools, continued and continued.part)
         reader = ChatReader(runs, entry, form, chat.warnings)
         on_disconnect = None
         if chat.run_request.origin.cancels_on_disconnect:
@@ -161,7 +167,12 @@ async def _read_chat(request: Request, body: ChatBody, terms: ChatTerms) -> _Cha
     run = await read_run_request(request, conversation, body)
     left_out = terms.without_effect(conversation, "system")
     return _Chat(
-        replace(run, output_schema=output.schema, parameters=parameters.allowed),
+        replace(
+            run,
+            output_schema=output.schema,
+            parameters=parameters.allowed,
+            tools=output.offered,
+        ),
         output.tools,
         warning((*left_out, *ignored_tools, *parameters.ignored)),
     )
@@ -190,7 +201,7 @@ def _failure_frame(error: RunFailed) -> bytes:
 
 
 class ChatReader(RunReader):
-    """Reads one run as a chat; see `RunReader`."""
+    """Reads one part of a run as a chat; see `RunReader`."""
 
     def __init__(
         self,
@@ -199,7 +210,7 @@ class ChatReader(RunReader):
         form: CompletionFormat,
         warnings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(runs, entry, warnings)
+        super().__init__(runs, entry, warnings, form.part)
         self._format = form
         self._sent_seq = 0  # of the newest text that was sent
         self._caller_tool_frame = form.call_frame()  # before the first text; mostly none
@@ -207,7 +218,7 @@ class ChatReader(RunReader):
         self._waits = b""  # frames about waiting for the model, not sent yet
 
     async def completion(self) -> dict[str, Any]:
-        """Wait for the run's end and return the completion. Raises `RunFailed`."""
+        """Wait for the part's end and return the completion. Raises `RunFailed`."""
         records, reasoning = await self.ended()
         return self._format.completion(whole_answer(records) or "", records[-1], reasoning)
 
@@ -222,8 +233,8 @@ class ChatReader(RunReader):
         opens_at = loop.time() + FIRST_FRAME_SECONDS
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
-                content = self._content_frames(batch)
-                end = _terminal_record(batch)
+                items, end = self.up_to_end(batch)
+                content = self._content_frames(items)
                 if end:
                     if opening:
                         self.raise_if_failed(end)
@@ -235,11 +246,10 @@ class ChatReader(RunReader):
                     opening = self._waits = b""
         raise self.handed_over()
 
-    def _content_frames(self, batch: Sequence[Item]) -> bytes:
-        """Frame a batch up to the run's end. Raises `RunFailed` if sent text became void."""
+    def _content_frames(self, items: Sequence[Item]) -> bytes:
+        """Frame some items. Raises `RunFailed` if sent text became void."""
         frames: list[tuple[int, bytes]] = []  # with the seq of a text, which may become void
-        for item in batch:
-            self.note_call(item)
+        for item in items:
             if isinstance(item, Notice):
                 if item.type == "reset":
                     frames = self._without(frames, cast("int", item.fields["last_seq"]) + 1)
@@ -254,8 +264,8 @@ class ChatReader(RunReader):
                 frames.append((0, self._caller_tool_frame))
                 self._caller_tool_frame = b""
                 frames.append((item.seq, self._format.text_frame(item)))
-            elif item.event_type == APPROVAL_REQUESTED:
-                frames.append((0, self._format.approval_frame(item)))
+            elif item.event_type in REQUESTS and item.metadata.get("kind") != "caller_tool":
+                frames.append((0, self._format.wait_frame(item)))
             elif item.event_type == "answer_reset":
                 frames = self._without(frames, cast("int", item.metadata["from_seq"]))
             elif item.event_type == "agent_response":
@@ -279,7 +289,3 @@ class ChatReader(RunReader):
             text = f"{self._separator}{end.content}"
             frames = self._format.content_frame({"content": text}, seq=end.seq)
         return frames + self._format.last_frames(end, include_usage=include_usage)
-
-
-def _terminal_record(batch: Sequence[Item]) -> Record | None:
-    return next((item for item in batch if isinstance(item, Record) and is_terminal(item)), None)

@@ -5,7 +5,9 @@ from typing import Any
 
 from diptych.budgets.run_meter import BUDGET_WARNING
 from diptych.core.codec import Record
+from diptych.core.waits import REQUESTS
 from diptych.http.answer_form import read_call
+from diptych.http.caller_calls import CallerCall, Part
 from diptych.net.sse import frame
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
@@ -22,19 +24,22 @@ STREAMED_NOTICES = frozenset(
         "format_warning",
         MODEL_WAIT,
         BUDGET_WARNING,
-        APPROVAL_REQUESTED,
+        *REQUESTS,
     }
 )
 
 
 class CompletionFormat:
-    """Formats one run.
+    """Formats one part of a run.
 
     `model` is the agent's name. With `tools` the answer is formatted as a call of one of these
     caller's tools.
     """
 
-    def __init__(self, entry: RunEntry, model: str, tools: Sequence[str] = ()) -> None:
+    def __init__(
+        self, entry: RunEntry, model: str, tools: Sequence[str] = (), part: Part | None = None
+    ) -> None:
+        self.part = part or Part()
         self._entry = entry
         self._model = model
         self._tools = tools
@@ -42,8 +47,10 @@ class CompletionFormat:
         self._created = int(entry.created)
 
     def completion(self, answer: str, end: Record, reasoning: str = "") -> dict[str, Any]:
-        """Return a run's whole completion; `end` is its terminal record."""
+        """Return a part's whole completion; `end` is its last record."""
         message: dict[str, Any] = {"role": "assistant", "content": answer, "refusal": None}
+        if self.part.waiting:
+            message |= {"content": None, "tool_calls": self._calls_waiting()}
         if self._tools and end.event_type == "completed":
             call = self._call(*read_call(self._tools, answer))
             message |= {"content": None, "tool_calls": [call]}
@@ -55,7 +62,7 @@ class CompletionFormat:
             "logprobs": None,
             "finish_reason": self._finish_reason(end),
         }
-        return {**self._envelope("chat.completion"), "choices": [choice], "usage": _usage(end)}
+        return {**self._envelope("chat.completion"), "choices": [choice], "usage": self._usage(end)}
 
     def first_frame(self) -> bytes:
         return self.content_frame({"role": "assistant", "content": "" if not self._tools else None})
@@ -93,24 +100,31 @@ class CompletionFormat:
             return b""
         return frame({**self._chunk({}), "type": notice.type, **notice.fields}, event="progress")
 
-    def approval_frame(self, record: Record) -> bytes:
-        """Frame a call that waits for approval as a notice."""
+    def wait_frame(self, record: Record) -> bytes:
+        """Frame a call that waits for approval or input as a notice."""
         about = record.metadata
-        fields = {
+        fields: dict[str, Any] = {
             "call_id": about["call_id"],
             "path": about.get("path", [about["call_id"]]),
-            "call": record.content,
-            "reason": about.get("reason", ""),
             "expires_at": about["expires_at"],
         }
-        return self.notice_frame(Notice(APPROVAL_REQUESTED, fields))
+        if record.event_type == APPROVAL_REQUESTED:
+            fields |= {"call": record.content, "reason": about.get("reason", "")}
+        else:
+            fields |= {key: about[key] for key in ("kind", "schema", "url") if key in about}
+            fields["message"] = record.content
+        return self.notice_frame(Notice(record.event_type, fields))
 
     def last_frames(self, end: Record, *, include_usage: bool) -> bytes:
-        """Frame the end of an answered run's stream."""
-        frames = frame(self._chunk({}, self._finish_reason(end)))
+        """Frame the end of a part's stream."""
+        frames = b""
+        if self.part.waiting:
+            numbered = [{"index": n, **c} for n, c in enumerate(self._calls_waiting())]
+            frames = self.content_frame({"tool_calls": numbered})
+        frames += frame(self._chunk({}, self._finish_reason(end)))
         if include_usage:
             envelope = self._envelope("chat.completion.chunk")
-            frames += frame({**envelope, "choices": [], "usage": _usage(end)})
+            frames += frame({**envelope, "choices": [], "usage": self._usage(end)})
         return frames + DONE
 
     def _call(self, name: str, arguments: str) -> dict[str, Any]:
@@ -121,7 +135,9 @@ class CompletionFormat:
         return {"id": call_id, "type": "function", "function": function}
 
     def _finish_reason(self, end: Record) -> str:
-        """Map a run's end to a finish reason (loop.md §2); `tool_calls` for a caller's tool."""
+        """Map a part's end to a finish reason (loop.md §2); `tool_calls` for a caller's tool."""
+        if self.part.waiting:
+            return "tool_calls"
         if end.event_type == "max_steps":
             return "length"
         reason = str(end.metadata["finish_reason"])
@@ -133,19 +149,26 @@ class CompletionFormat:
 
     def _envelope(self, kind: str) -> dict[str, Any]:
         return {
-            "id": self._entry.run_id,
+            "id": self.part.reply_id(self._entry.run_id),
             "object": kind,
             "created": self._created,
             "model": self._model,
         }
 
+    def _calls_waiting(self) -> list[dict[str, Any]]:
+        """Return the calls of the caller's tools that end the part."""
+        calls = map(CallerCall, self.part.waiting)
+        return [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+            for c in calls
+        ]
 
-def _usage(end: Record) -> dict[str, int]:
-    """Return the token counts of the run's own model calls, in OpenAI's fields."""
-    usage: Any = end.metadata["usage"]
-    prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
+    def _usage(self, end: Record) -> dict[str, int]:
+        """Return the token counts of the part's own model calls, in OpenAI's fields."""
+        usage = self.part.usage(end)
+        prompt, completion = usage.prompt_tokens, usage.completion_tokens
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        }

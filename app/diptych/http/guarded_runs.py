@@ -22,6 +22,7 @@ from diptych.net.memory_budget import current_share, record_size
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.ids import owner_of, public_id
 from diptych.ports.stores import EventLog, Sessions
+from diptych.runs.inputs import CALLER_OUTPUT, InputReply
 from diptych.runs.request import SCHEDULE, RunRequest
 from diptych.runs.service import RunService
 from diptych.runs.subscription import Subscription
@@ -51,13 +52,15 @@ class GuardedRuns:
         Raises `LimitExceeded`.
         """
         caller = current_caller()
-        if self._chat.caller_system == "off":
-            request = replace(request, system="")
         with audited(caller, Right.ASK, "start") as noted:
             self._admit(caller)
-            entry = await self._runs.start(_of_caller(request, caller))
+            entry = await self._runs.start(_of_caller(self.admitted(request), caller))
             noted.about = entry.run_id
         return _public(entry)
+
+    def admitted(self, request: RunRequest) -> RunRequest:
+        """Return a request without what the manifest leaves out."""
+        return replace(request, system="") if self._chat.caller_system == "off" else request
 
     async def resume(
         self, run_id: str, origin: Origin | None = None, max_steps: int | None = None
@@ -69,6 +72,12 @@ class GuardedRuns:
             self._admit(caller)
             subject = str(caller.subject) if caller.subject else ""
             return _public(await self._runs.resume(run_id, origin, max_steps, subject))
+
+    async def own_entry(self, run_id: str) -> RunEntry:
+        """Return one of the caller's own runs. Raises `RunNotFound`, `ForeignRun`."""
+        caller = current_caller()
+        await self._check_own(caller, run_id)
+        return await self.entry(run_id)
 
     async def entry(self, run_id: str) -> RunEntry:
         """Return a run that the caller may see. Raises `RunNotFound` for any other."""
@@ -149,6 +158,18 @@ class GuardedRuns:
             await self._check_own(caller, run_id)
             said = replace(message, subject=str(caller.subject)) if caller.subject else message
             return _public(await self._runs.send_message(run_id, said))
+
+    async def answer_call(self, run_id: str, call_id: str, result: str, answer_id: str) -> None:
+        """Answer a call of the caller's tool in one of its runs; see `RunService.answer`."""
+        caller = current_caller()
+        with audited(caller, Right.ASK, "answer", run_id) as noted:
+            noted.call = call_id
+            await self._check_own(caller, run_id)
+            subject = str(caller.subject) if caller.subject else ""
+            content = {CALLER_OUTPUT: result}
+            given = InputReply("accept", content, subject, input_id=answer_id)
+            await self._runs.answer(run_id, call_id, given)
+            noted.decision = noted.outcome = "accept"
 
     async def queued_messages(self, run_id: str) -> Sequence[MessageQueued] | None:
         """Return the queued messages of a visible run."""

@@ -5,7 +5,6 @@ without `read`, the run looks unknown.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -14,15 +13,13 @@ from starlette.responses import Response
 
 from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
-from diptych.core.codec import Record
-from diptych.core.errors import InvalidRequest, RunLost, RunNotFound
+from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.core.events import InputAction
 from diptych.core.text import well_formed
-from diptych.core.waits import Wait, inputs_of, open_inputs
-from diptych.http.approvals import Limit
+from diptych.core.waits import Wait, inputs_of
+from diptych.http.approvals import Limit, of_caller, visible_waits
 from diptych.http.audit import audited
 from diptych.http.bodies import Body, json_router
-from diptych.http.guarded_runs import own_entries
 from diptych.http.openapi import reply
 from diptych.http.views import input_view
 from diptych.runs.inputs import InputReply, find_input
@@ -61,6 +58,10 @@ class AnswerBody(Body):
         "agent, and gives no right.",
     )
 
+    def reply(self) -> InputReply:
+        """Return the answer that this gives."""
+        return InputReply(self.action, self.content, well_formed(self.subject or ""))
+
 
 def input_routes(runs: RunService) -> APIRouter:
     """Return the routes of questions."""
@@ -81,9 +82,7 @@ def input_routes(runs: RunService) -> APIRouter:
 
         The first answer counts; the reply comes once it is recorded. Nothing shows its content.
         """
-        given = InputReply(body.action, body.content, well_formed(body.subject or ""))
-        records = await inputs.answer(run_id, call_id, given)
-        found = next(each for each in reversed(inputs_of(records)) if each.call_id == call_id)
+        found = await inputs.answer(run_id, call_id, body.reply())
         if found.is_open:
             response.status_code = 202  # answered below, and known here as soon as that comes up
         return input_view(found)
@@ -99,19 +98,10 @@ class GuardedInputs:
 
     async def open_inputs(self, limit: int) -> Sequence[Wait]:
         """List the open questions of up to `limit` visible runs, newest run first."""
-        caller, found = current_caller(), list[Wait]()
-        if caller.may(Right.MANAGE) or caller.may(Right.READ):
-            entries = await self._runs.waiting_runs(limit)
-        else:
-            entries = await own_entries(caller, self._runs.waiting_runs, None, limit)
-        for entry in entries:
-            try:
-                found += open_inputs(await self._runs.records(entry.run_id))
-            except (RunNotFound, RunLost):
-                continue  # it was removed meanwhile
-        return found
+        waits = await visible_waits(self._runs, limit, Right.MANAGE)
+        return [wait for wait in waits if not wait.is_for_approval]
 
-    async def answer(self, run_id: str, call_id: str, given: InputReply) -> Sequence[Record]:
+    async def answer(self, run_id: str, call_id: str, given: InputReply) -> Wait:
         """Answer a question; see `RunService.answer`. Raises `Forbidden`, `RunNotFound` too."""
         caller = current_caller()
         with audited(caller, Right.ASK, "answer", run_id) as noted:
@@ -123,9 +113,9 @@ class GuardedInputs:
             if elsewhere and (given.action == "accept" or is_caller_tool):
                 raise InvalidRequest(elsewhere, param="action")
             noted.decision = given.action
-            records = await self._runs.answer(run_id, call_id, _of_caller(given, caller))
+            records = await self._runs.answer(run_id, call_id, of_caller(given, caller))
             noted.outcome = given.action
-        return records
+        return next(wait for wait in inputs_of(records) if wait.requested.seq == asked.seq)
 
     async def _check_may_answer(self, caller: Caller, run_id: str) -> None:
         entry = await self._runs.entry(run_id)
@@ -136,14 +126,3 @@ class GuardedInputs:
                 raise ForeignRun
             raise RunNotFound
         caller.require(Right.ASK)
-
-
-def _of_caller(given: InputReply, caller: Caller) -> InputReply:
-    """Return an answer in the caller's name, or in that of the subject for whom an agent passes it
-    on. Only agents may pass answers on.
-    """
-    if caller.subject is None:
-        return replace(given, subject="", caller="")
-    if given.subject and caller.subject.kind == "agent":
-        return replace(given, caller=str(caller.subject))
-    return replace(given, subject=str(caller.subject), caller="")

@@ -21,11 +21,12 @@ ERRORS = {
     "`invalid_signature`: a trigger's delivery is not signed as it must be.",
     403: "`forbidden`: the message names the right that this needs.",
     404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found`, "
-    "`input_not_found`, "
-    "`previous_response_not_found`, `item_not_found` or `trigger_not_found`: there never was one.",
+    "`input_not_found`, `previous_response_not_found`, `item_not_found`, `trigger_not_found` or "
+    "`login_not_found`: there never was one.",
     409: "`session_busy`; `run_over`: the run has ended and takes no message; "
     "`too_many_messages`: the run takes no more; `already_decided`: the message names the "
-    "decision and who made it; `already_answered`: likewise; `not_resumable`; `aborted`.",
+    "decision and who made it; `already_answered`: likewise; `not_resumable`; `aborted`; "
+    "`sign_in_refused`: the message says why.",
     410: "`run_lost`: the run existed, and its record is gone.",
     413: "`body_too_large`: the body is larger than 1 MiB.",
     415: "`unsupported_media_type`: the body is not declared as JSON. "

@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import RequestError, StoreError
+from diptych.http.caller_calls import Part
 from diptych.http.errors import RunFailed, store_failure
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.ports import Item, Notice
@@ -27,15 +28,20 @@ _logger = logging.getLogger(__name__)
 
 
 class RunReader:
-    """Reads one run.
+    """Reads one part of a run, by default its first.
 
     `headers` name the run in the response, beside `warnings`. Failures are `RunFailed`, which says
     where to read on. Reasoning is not logged, so only text that arrives while reading is known.
     """
 
     def __init__(
-        self, runs: GuardedRuns, entry: RunEntry, warnings: Mapping[str, str] | None = None
+        self,
+        runs: GuardedRuns,
+        entry: RunEntry,
+        warnings: Mapping[str, str] | None = None,
+        part: Part | None = None,
     ) -> None:
+        self.part = part or Part()
         self.headers = {
             "X-Session-ID": entry.session_id,
             "X-Run-ID": entry.run_id,
@@ -43,27 +49,28 @@ class RunReader:
         }
         self._runs = runs
         self._run_id = entry.run_id
-        self._has_made_calls = False
+        self._has_made_calls = self.part.after > 0
 
     async def ended(self) -> tuple[list[Record], str]:
-        """Wait for the run's end; return its records and its reasoning. Raises `RunFailed`."""
+        """Wait for the part's end; return its records and its reasoning. Raises `RunFailed`."""
         records: list[Record] = []
         reasoning: list[str] = []
         async for batch in self.batches():
-            for item in batch:
-                collect(records, item)
-                self.note_call(item)
+            items, end = self.up_to_end(batch)
+            for item in items:
+                collect(records, item, self.part.after)
                 if isinstance(item, Notice) and item.type == "reasoning":
                     reasoning.append(str(item.fields["content"]))
-        if not (records and is_terminal(records[-1])):
-            raise self.handed_over()
-        self.raise_if_failed(records[-1])
-        return records, "".join(reasoning)
+            if end:
+                self.raise_if_failed(end)
+                return records, "".join(reasoning)
+        raise self.handed_over()
 
-    async def batches(self, *after: int) -> AsyncGenerator[Sequence[Item]]:
-        """Subscribe to the run after a seq. Raises `RunFailed` if it cannot be read on."""
+    async def batches(self, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
+        """Subscribe to the part after a seq. Raises `RunFailed` if it cannot be read on."""
+        after = max(after, self.part.after)
         try:
-            async with aclosing(await self._runs.subscribe(self._run_id, *after)) as batches:
+            async with aclosing(await self._runs.subscribe(self._run_id, after)) as batches:
                 async for batch in batches:
                     yield batch
         except StoreError as error:
@@ -73,10 +80,21 @@ class RunReader:
         except RequestError as error:
             raise self.unreadable(error.code, error.message) from error
 
-    def note_call(self, item: Item) -> None:
-        """Note whether a call of the run may have started."""
-        if isinstance(item, Record) and item.event_type in _CALLS:
-            self._has_made_calls = True
+    def up_to_end(self, batch: Sequence[Item]) -> tuple[Sequence[Item], Record | None]:
+        """Return a batch's items up to the part's end, and the last record if that is among them.
+
+        Notes whether a call of the run may have started.
+        """
+        for n, item in enumerate(batch, 1):
+            if not isinstance(item, Record):
+                if item.type == "reset":
+                    self.part.forget(cast("int", item.fields["last_seq"]))
+                continue
+            self._has_made_calls |= item.event_type in _CALLS
+            self.part.feed(item)
+            if self.part.waiting or is_terminal(item):
+                return batch[:n], item
+        return batch, None
 
     def raise_if_failed(self, end: Record) -> None:
         """Raise `RunFailed` if a run has ended without an answer."""

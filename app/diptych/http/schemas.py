@@ -141,6 +141,24 @@ class InputList(Reply):
     data: list[Input]
 
 
+class Login(Reply):
+    """A tool server at which people sign in."""
+
+    object: Literal["login"]
+    tool_server: str
+    signed_in: bool
+    """Whether the caller has signed in."""
+    url: str | None = None
+    """Where the caller's browser goes on with a sign-in that has begun."""
+
+
+class LoginList(Reply):
+    """The tool servers of an agent at which people sign in."""
+
+    object: Literal["list"]
+    data: list[Login]
+
+
 class RunError(Reply):
     """Why a run has no answer."""
 

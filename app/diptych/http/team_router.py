@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from diptych.access.grants import Right
 from diptych.core.errors import DiptychError, Overloaded, RunLost
 from diptych.http.agent_profile import MCP_PATH, MCP_TOOLS, PREFIX
+from diptych.http.caller_calls import run_of
 from diptych.http.chat import model_entry
 from diptych.http.errors import error_body, error_response
 from diptych.http.guards import MAX_BODY, RequestIds
@@ -81,7 +82,7 @@ class TeamRouter:
             name = path.removeprefix(f"{_MODELS_PATH}/")
             await self._app_of(name)(scope, receive, send)
         elif path.startswith(_RUN_PATHS):
-            await (await self._owner_of(path.split("/")[3]))(scope, receive, send)
+            await (await self._owner_of(run_of(path.split("/")[3])))(scope, receive, send)
         else:
             await self._first(scope, receive, send)
 
@@ -124,7 +125,7 @@ class TeamRouter:
         if isinstance(model, str) and model not in self._members:
             app = RequestIds(_unknown_model(model, _askable(rights), scope["path"]))
         elif model is None and isinstance(previous, str):
-            app = await self._owner_of(previous)
+            app = await self._owner_of(run_of(previous))
         await app(scope, _replayed(received, receive), send)
 
     async def _call_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -36,10 +36,6 @@ _NO_TLS = (
     "mount your CA into the pods and name it in SSL_CERT_FILE (docs/platform.md); verification "
     "cannot be switched off"
 )
-_SSE = (
-    "the transport HTTP+SSE is not spoken here: start the server with streamable HTTP and write "
-    "that URL (often …/mcp)"
-)
 _NO_DESCRIPTION = "a tool server has no description; its tools have theirs"
 _NO_TIMEOUT = "spec.tools.overrides bounds calls of tools"
 _POD = "spec.runtime.podTemplate"
@@ -125,8 +121,7 @@ def remote_server(source: Source) -> Translation:
     """Make an MCPServer of an address."""
     t = Translation(source, "MCPServer")
     t.drop("spec.description", _NO_DESCRIPTION)
-    if t.take_one_of("spec.protocol", "STREAMABLE_HTTP", "SSE") == "SSE":
-        t.refuse("spec.protocol", _SSE)
+    t.take_one_of("spec.protocol", "STREAMABLE_HTTP", "SSE")
     _remote(t, "spec")
     move_allowed_namespaces(t)
     t.drop("spec.tls", _NO_TLS)
@@ -137,12 +132,11 @@ def tool_server(source: Source) -> Translation:
     """Make an MCPServer of a ToolServer of v1alpha1."""
     t = Translation(source, "MCPServer")
     t.drop("spec.description", _NO_DESCRIPTION)
-    if t.peek("spec.config.sse") is not None:
-        t.refuse("spec.config.sse", _SSE)
-    t.take_one_of("spec.config.type", "stdio", "streamableHttp")
+    t.take_one_of("spec.config.type", "stdio", "streamableHttp", "sse")
     stdio = "spec.config.stdio"
     if t.peek(stdio) is None:
-        _remote(t, "spec.config.streamableHttp")
+        is_older = t.peek("spec.config.sse") is not None
+        _remote(t, "spec.config.sse" if is_older else "spec.config.streamableHttp")
         return t.finish()
     _command(t, f"{stdio}.command", f"{stdio}.args")
     _variables(t, f"{stdio}.env")

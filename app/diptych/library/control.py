@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Literal
 from uuid import uuid4
 
 from diptych.core.codec import TERMINAL, Record
@@ -14,6 +15,7 @@ from diptych.core.messages import JSONObject, Message
 from diptych.library.following import Decision, decision_request
 from diptych.library.frozen import frozen
 from diptych.library.results import OutputForm, output_schema
+from diptych.runs.inputs import InputReply
 from diptych.runs.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 
@@ -120,6 +122,21 @@ class AgentControl(ABC):
     async def replace(self, run_id: str, call_id: str, call: JSONObject) -> None:
         """Make another call instead: `{"tool", "arguments"}` or `{"agent", "task"}`."""
         await self._decide(run_id, call_id, {"decision": "replace", "call": call})
+
+    async def answer(
+        self,
+        run_id: str,
+        call_id: str,
+        action: Literal["accept", "decline", "cancel"],
+        content: JSONObject | None = None,
+    ) -> None:
+        """Answer the question of a call (`InputRequestEvent`).
+
+        `content` has the values of an accepted form. Raises `InputNotFound`, `AlreadyAnswered`,
+        `RunEnded`, and `InvalidRequest` if the content does not match the form's schema.
+        """
+        hosted = await self.start()
+        await hosted.runs.answer(run_id, call_id, InputReply(action, content))
 
     async def _begin(self, request: RunRequest) -> str:
         hosted = await self.start()

@@ -179,6 +179,32 @@ class ApprovalDecisionEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class InputRequestEvent:
+    """A call asks a person until `expires_at`, in seconds since the epoch; see `Agent.answer`.
+
+    A `form` has the JSON `schema` of its values; `url` and `sign_in` have a page to visit. The
+    `call_id` of a call below this run is the path to it, joined by dots.
+    """
+
+    call_id: str
+    kind: Literal["form", "url", "sign_in", "caller_tool"]
+    message: str
+    schema: Mapping[str, JSON] | None
+    url: str
+    expires_at: float
+    type: Literal["input_request"] = field(default="input_request", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnswerEvent:
+    """A call asks no more: `action` is accept, decline, cancel, or closed if its run ended."""
+
+    call_id: str
+    action: str
+    type: Literal["input_answer"] = field(default="input_answer", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class WaitEvent:
     """The model is slow, or the request is retried; not recorded."""
 
@@ -223,6 +249,8 @@ Event: TypeAlias = (
     | DelegationResultEvent
     | ApprovalRequestEvent
     | ApprovalDecisionEvent
+    | InputRequestEvent
+    | InputAnswerEvent
     | WaitEvent
     | RunEndEvent
     | OtherEvent
@@ -282,7 +310,7 @@ def recorded_event(record: Record) -> Event:
     return _event(record.event_type, record.content, about)
 
 
-def _event(kind: str, content: Any, about: Any) -> Event:  # noqa: ANN401, C901 - a table of JSON
+def _event(kind: str, content: Any, about: Any) -> Event:  # noqa: ANN401, C901, PLR0912 - a table
     match kind:
         case "text":
             return TextEvent(content)
@@ -307,6 +335,12 @@ def _event(kind: str, content: Any, about: Any) -> Event:  # noqa: ANN401, C901 
             return ApprovalRequestEvent(approval_of(content, about))
         case "approval_decided":
             return ApprovalDecisionEvent(about["call_id"], content, about.get("reason", ""))
+        case "input_requested":
+            schema = frozen(about["schema"]) if "schema" in about else None
+            given = about["kind"], content, schema, about.get("url", ""), about["expires_at"]
+            return InputRequestEvent(about["call_id"], *given)
+        case "input_received":
+            return InputAnswerEvent(about["call_id"], content)
         case "completed" | "max_steps" | "failed" | "aborted":
             usage = read_usage(about["usage"]) if "usage" in about else Usage()
             code = "" if kind == "completed" else about.get("code", kind)

@@ -45,7 +45,7 @@ from diptych.manifest.rules import (
 )
 from diptych.manifest.schedules import ScheduleSpec, TriggerSpec
 from diptych.manifest.sessions import SessionsSpec
-from diptych.manifest.settings import DEADLINE, CallerParameter, ChatConfig
+from diptych.manifest.settings import DEADLINE, CallerParameter, CallerTools, ChatConfig
 from diptych.manifest.tools import ToolServerSpec
 
 _DEFAULTS = RunSettings()
@@ -112,10 +112,11 @@ class ChatSpec(StrictModel):
     caller_system: Literal["quote", "off"] = _CHAT.caller_system
     """What becomes of a caller's system messages: `quote` adds them to the agent's own system
     prompt, quoted and marked as subordinate to it; `off` leaves them out."""
-    caller_tools: Literal["refuse", "ignore"] = _CHAT.caller_tools
+    caller_tools: CallerTools = _CHAT.caller_tools
     """What becomes of a chat that brings tools of its own: `refuse` answers with an error, `ignore`
-    goes on without them and says so in a header. A single tool that the caller forces is neither:
-    it asks for an answer of that tool's form."""
+    goes on without them and says so in a header, `pass` offers them to the model beside the
+    agent's own: a call of one ends the reply, and the next request brings its result. Tools that
+    the caller forces are none of these: they ask for an answer of their form."""
     allow_parameters: ShortList[CallerParameter] = _CHAT.allow_parameters
     """The parameters of a chat that reach the model, such as `temperature`, in place of those in
     model.parameters. `max_tokens` stands for `max_completion_tokens` too. Others have no effect,

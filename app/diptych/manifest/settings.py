@@ -128,17 +128,21 @@ class ModelConfig:
     inputs: tuple[InputKind, ...] = ()
 
 
+CallerTools = Literal["refuse", "ignore", "pass"]
+
+
 @dataclass(frozen=True, slots=True)
 class ChatConfig:
     """What callers of the HTTP API may bring.
 
-    With `caller_system` `off` their system messages are left out, in every protocol.
+    With `caller_system` `off` their system messages are left out, in every protocol. With
+    `caller_tools` `pass` the model may call their tools, which they run themselves.
     `allow_parameters` of a chat reach the model. `cors_origins` holds the origins of web pages
     that may use the API; `*` stands for all.
     """
 
     caller_system: Literal["quote", "off"] = "quote"
-    caller_tools: Literal["refuse", "ignore"] = "refuse"
+    caller_tools: CallerTools = "refuse"
     allow_parameters: tuple[CallerParameter, ...] = ()
     cors_origins: tuple[str, ...] = ()
 

@@ -7,7 +7,7 @@ from pydantic import (
     Field,
 )
 
-from diptych.core.catalog import RESULT_SERVER
+from diptych.core.catalog import RESERVED_SERVERS
 from diptych.manifest.fields import (
     DnsLabel,
     Duration,
@@ -242,13 +242,15 @@ class ToolServerSpec(StrictModel):
     name: Annotated[
         DnsLabel,
         Rule(
-            f"self != '{RESULT_SERVER}'",
-            f"{RESULT_SERVER} is the name of the agent's own tool result__read; use another",
-            lambda name: name != RESULT_SERVER,
+            f"!(self in {list(RESERVED_SERVERS)})",
+            f"{' and '.join(RESERVED_SERVERS)} name the agent's own tool result__read and the "
+            "tools of a chat's caller; use another name",
+            lambda name: name not in RESERVED_SERVERS,
         ),
     ]
     """The server's name in this agent. It begins the long names of its tools: `<name>__<tool>`.
-    `result` is no name: the agent's own tool `result__read` has it."""
+    `result` and `caller` are no names: the agent's own tool `result__read` and the tools of a
+    chat's caller have them."""
     url: Url | None = None
     """The server's MCP endpoint (streamable HTTP)."""
     service_ref: ServiceRef | None = None

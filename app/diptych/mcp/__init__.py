@@ -19,10 +19,14 @@ from diptych.net.redaction import SECRETS, redacted_output
 from diptych.ports import CallContext
 
 if TYPE_CHECKING:
+    from diptych.mcp.sign_in import SignIns
     from diptych.mcp.supervisor import ServerSupervisor
-    from diptych.mcp.tokens import TokenBook
 
-__all__ = ["ConnectionSettings", "McpTools"]
+__all__ = ["CALLBACK_PATH", "CLIENT_PATH", "START_PATH", "ConnectionSettings", "McpTools"]
+
+START_PATH, CALLBACK_PATH = "/oauth/start", "/oauth/callback"
+CLIENT_PATH = "/oauth/client.json"
+"""Where the agent serves sign-ins to browsers, and its client id metadata document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,8 @@ class ConnectionSettings:
 class McpTools:
     """All tool servers of an agent. Use between `start` and `aclose`, or in an `async with`.
 
-    `tokens` keeps the OAuth tokens of servers with `auth`. Raises `ConfigError` if two servers have
-    the same name, or a function cannot be a tool.
+    `sign_ins` gets the OAuth tokens of servers with `auth`. Raises `ConfigError` if two servers
+    have the same name, or a function cannot be a tool.
     """
 
     def __init__(
@@ -55,9 +59,10 @@ class McpTools:
         servers: Sequence[ToolServerConfig],
         *,
         settings: ConnectionSettings | None = None,
-        tokens: "TokenBook | None" = None,
+        sign_ins: "SignIns | None" = None,
     ) -> None:
-        self._supervisors = _supervisors(servers, settings or ConnectionSettings(), tokens)
+        self._sign_ins = sign_ins
+        self._supervisors = _supervisors(servers, settings or ConnectionSettings(), sign_ins)
         if len(self._supervisors) < len(servers):
             raise ConfigError("tool servers: two have the same name")
 
@@ -81,6 +86,8 @@ class McpTools:
     async def aclose(self) -> None:
         """End all connections, child processes, tasks and running calls."""
         await asyncio.gather(*(supervisor.close() for supervisor in self._supervisors.values()))
+        if self._sign_ins:
+            await self._sign_ins.aclose()
 
     async def wait_for_first_attempt(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 - not an error
         """Wait until every server has been tried once, or `timeout` seconds have passed."""
@@ -127,10 +134,15 @@ class McpTools:
 
 
 def _supervisors(
-    servers: Sequence[ToolServerConfig], settings: ConnectionSettings, tokens: "TokenBook | None"
+    servers: Sequence[ToolServerConfig], settings: ConnectionSettings, sign_ins: "SignIns | None"
 ) -> dict[str, "ServerSupervisor"]:
     if not servers:
         return {}
     from diptych.mcp.supervisor import ServerSupervisor  # noqa: PLC0415 - it loads the MCP SDK
 
-    return {server.name: ServerSupervisor(server, settings, tokens) for server in servers}
+    return {
+        server.name: sign_ins.supervisor(server, settings)
+        if server.auth and sign_ins
+        else ServerSupervisor(server, settings)
+        for server in servers
+    }

@@ -402,10 +402,17 @@ def is_insufficient_scope(response: httpx2.Response) -> bool:
     )
 
 
-def with_more_scopes(server: AuthorizationServer, prior: Grant | None) -> AuthorizationServer:
-    """Add the scopes of an earlier grant, so that a step-up loses none."""
-    scopes = union_scopes(prior.token.scope, server.scopes) if prior else server.scopes
-    return server.model_copy(update={"scopes": scopes})
+def with_more_scopes(
+    server: AuthorizationServer, prior: Grant, refusal: httpx2.Response
+) -> AuthorizationServer:
+    """Add the scopes of an earlier grant, so that a new one loses none.
+
+    Raises `AuthorizationFailed` if that grant has the scopes for whose lack it was refused.
+    """
+    had, wanted = prior.token.scope or "", server.scopes or ""
+    if is_insufficient_scope(refusal) and set(wanted.split()) <= set(had.split()):
+        raise AuthorizationFailed("it refuses a token with the scopes that it asks for")
+    return server.model_copy(update={"scopes": union_scopes(had, wanted) or None})
 
 
 def _origin(url: str) -> str:

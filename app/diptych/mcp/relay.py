@@ -25,7 +25,7 @@ class ToolRelay:
     """A tool server, offered as `server`. Raises `ConfigError` for functions that are no tools."""
 
     def __init__(self, config: ToolServerConfig) -> None:
-        self._supervisor = ServerSupervisor(config, ConnectionSettings())
+        self._supervisor = ServerSupervisor(config, ConnectionSettings(), can_ask=False)
         self.server: Server[Any] = Server(
             config.name, on_list_tools=self._list_tools, on_call_tool=self._call_tool
         )

@@ -128,7 +128,7 @@ async def _receive(
     async with inbox:
         try:
             async for line in _lines(child.process.stdout):
-                await _forward(line, inbox)
+                await forward(line, inbox)
         except PIPE_ERRORS:
             pass
         except anyio.DelimiterNotFound:
@@ -138,15 +138,15 @@ async def _receive(
         on_exit(await child.exit_reason(reason))
 
 
-async def _forward(line: bytes, inbox: MemoryObjectSendStream[Incoming]) -> None:
-    """Parse a line and put it in the inbox. Raises `TooMuchReceived`."""
+async def forward(text: bytes, inbox: MemoryObjectSendStream[Incoming]) -> None:
+    """Parse a message and put it in the inbox. Raises `TooMuchReceived`."""
     received = Received()
     try:
-        received.add(line)
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        received.add(text)
+        message = jsonrpc_message_adapter.validate_json(text, by_name=False)
         await inbox.send(SessionMessage(message))
     except ValueError:
-        logger.debug("a tool server wrote a line to stdout that is not a JSON-RPC message")
+        logger.debug("a tool server sent a line or an event that is not a JSON-RPC message")
     finally:
         received.release()
 

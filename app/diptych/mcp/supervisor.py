@@ -4,6 +4,7 @@ Neither the SDK's `Client` nor its `ClientSessionGroup` reconnects.
 """
 
 import asyncio
+import functools
 import logging
 import random
 from collections.abc import Collection, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import httpx2
 import mcp_types
 from mcp import Client
-from mcp.client import Transport
+from mcp.client import ClientRequestContext, Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
 from mcp.shared.dispatcher import ProgressFnT
@@ -27,13 +28,16 @@ from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import ConnectionSettings
 from diptych.mcp.connection import CallNotSent, Connection
 from diptych.mcp.functions import function_server
-from diptych.mcp.oauth import OAuthClient
 from diptych.mcp.output import NoAnswer, call_output
+from diptych.mcp.questions import OpenCall
+from diptych.mcp.server_messages import ServerMessages, wanted_level
+from diptych.mcp.sse_transport import sse_transport
 from diptych.mcp.stdio import stdio_transport
-from diptych.mcp.tokens import ServerTokens, TokenBook
 from diptych.mcp.tool_listing import ToolListing
 from diptych.mcp.tool_rules import (
     CHANGED,
+    READ_RESOURCE,
+    RESOURCE_READER,
     allows,
     audit_changed,
     catalog_tools,
@@ -44,7 +48,7 @@ from diptych.mcp.tool_rules import (
     timeout_of,
     usable_tools,
 )
-from diptych.mcp.transport import http_client
+from diptych.mcp.transport import Authorize, http_client
 from diptych.net.backoff import Backoff
 from diptych.net.received import MAX_ANSWER_BYTES
 from diptych.net.redaction import SECRETS
@@ -53,6 +57,7 @@ from diptych.ports import CallContext
 logger = logging.getLogger(__name__)
 
 NOT_CONNECTED_YET = "not connected yet"
+_NOBODY = CallContext(lambda _: None)
 
 
 class ServerSupervisor:
@@ -67,7 +72,9 @@ class ServerSupervisor:
         self,
         server: ToolServerConfig,
         settings: ConnectionSettings,
-        tokens: TokenBook | None = None,
+        authorize: Authorize | None = None,
+        *,
+        can_ask: bool = True,
     ) -> None:
         self.server = server
         self.tools: tuple[Tool, ...] = ()
@@ -76,10 +83,11 @@ class ServerSupervisor:
         self.has_listed = False
         self.first_attempt = asyncio.Event()
         self._settings = settings
+        self._can_ask = can_ask
+        self._messages = ServerMessages(server.name)
         self._functions = function_server(server) if server.functions else None
         self._http: httpx2.AsyncClient | None = None
-        self._oauth = OAuthClient(server) if server.auth else None
-        self._tokens = tokens
+        self._authorize = authorize
         self._connection: Connection | None = None
         self._last_reason: str | None = NOT_CONNECTED_YET
         self._reconnect = asyncio.Event()
@@ -130,7 +138,7 @@ class ServerSupervisor:
             context.progress(message or (done if total is None else f"{done} of {total:g}"))
 
         try:
-            result = await self.result(tool.name, arguments, on_progress)
+            result = await self.result(tool.name, arguments, on_progress, context)
             return call_output(tool.name, result)
         except NoAnswer as error:
             if tool.read_only or tool.idempotent:
@@ -142,7 +150,11 @@ class ServerSupervisor:
         return (await self._open_connection()).tools
 
     async def result(
-        self, name: str, arguments: JSONObject, progress: ProgressFnT
+        self,
+        name: str,
+        arguments: JSONObject,
+        progress: ProgressFnT,
+        context: CallContext = _NOBODY,
     ) -> mcp_types.CallToolResult:
         """Call a tool within its time limit. Raises `ToolError` if there is no result.
 
@@ -152,9 +164,12 @@ class ServerSupervisor:
         reason = NOT_CONNECTED_YET
         for _ in range(2):
             connection = await self._open_connection()
+            call = OpenCall(name, context, seconds)
             try:
-                async with asyncio.timeout(seconds):
-                    return await connection.call(name, arguments, progress)
+                async with call.timeout:
+                    if name == READ_RESOURCE and connection.reads_resources:
+                        return await connection.read_resource(call, str(arguments["uri"]))
+                    return await connection.call(call, arguments, progress)
             except CallNotSent as error:
                 reason = error.reason
                 if not error.may_retry:
@@ -182,8 +197,6 @@ class ServerSupervisor:
         self._next_attempt.set()
         if self._http is not None:
             await self._http.aclose()
-        if self._oauth is not None:
-            await self._oauth.aclose()
 
     async def _open_connection(self) -> Connection:
         """Return the open connection, or wait for the next attempt. Raises `ToolError`."""
@@ -191,7 +204,7 @@ class ServerSupervisor:
             if self._task is None:
                 raise self._unavailable(self._last_reason or NOT_CONNECTED_YET)
             self._reconnect.set()
-            await _wait(self._next_attempt, self._settings.connect_timeout)
+            await wait_for(self._next_attempt, self._settings.connect_timeout)
         if self._connection is None or not self._connection.is_open:
             raise self._unavailable(self.reason or NOT_CONNECTED_YET)
         return self._connection
@@ -204,16 +217,23 @@ class ServerSupervisor:
         backoff = Backoff(self._settings.initial_delay, self._settings.max_delay)
         while True:
             connection = await self._connect()
+            if connection.may_be_older:
+                connection = await self._connect(otherwise=connection.reason)
             began_at = loop.time()
             self._announce(connection)
             await self._monitor(connection)
             if loop.time() - began_at > self._settings.max_delay:
                 backoff.reset()
-            await _wait(self._reconnect, backoff.next_delay())
+            await wait_for(self._reconnect, backoff.next_delay())
 
-    async def _connect(self) -> Connection:
-        """Attempt to connect once; return the connection, whether it is open or has failed."""
-        connection = Connection(self._client)
+    async def _connect(self, otherwise: str | None = None) -> Connection:
+        """Attempt to connect once; return the connection, whether it is open or has failed.
+
+        With `otherwise`, over HTTP+SSE; it is the reason if the server does not speak that either.
+        """
+        connection = Connection(
+            functools.partial(self._client, otherwise=otherwise), self._messages
+        )
         task = asyncio.create_task(connection.run(), name=f"mcp {self.server.name} connection")
         self._connections[task] = connection
         task.add_done_callback(self._connections.pop)
@@ -240,12 +260,13 @@ class ServerSupervisor:
         """List the tools regularly, also as a health check, until the connection ends."""
         timeout = self._settings.connect_timeout
         while connection.is_open:
-            self._set_tools(connection.tools, connection.listing)
+            reads_resources = connection.reads_resources
+            self._set_tools(connection.tools, connection.listing, reads_resources=reads_resources)
             # Limit the rate: a server may notify of changed tools after each listing.
-            await _wait(connection.ended, self._settings.initial_delay)
+            await wait_for(connection.ended, self._settings.initial_delay)
             # Python functions never change or fail; they need no regular check.
             interval = self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
-            await _wait(connection.check_requested, None if self._functions else interval)
+            await wait_for(connection.check_requested, None if self._functions else interval)
             if not connection.is_open:
                 break
             try:
@@ -255,14 +276,17 @@ class ServerSupervisor:
                 connection.drain(f"did not answer within {timeout:g} s")
         self._log(connection.reason)
 
-    def _set_tools(self, listed: Sequence[mcp_types.Tool], listing: ToolListing) -> None:
+    def _set_tools(
+        self, listed: Sequence[mcp_types.Tool], listing: ToolListing, *, reads_resources: bool
+    ) -> None:
         self.has_listed = True
         allowed = [tool for tool in listed if allows(self.server, tool.name)]
         changed = changed_tools(self.server.pins, allowed)
         refused = listing.left_out.items()
         invalid = {tool: place for tool, place in refused if allows(self.server, tool)}
         usable = usable_tools((tool for tool in allowed if tool.name not in changed), invalid)
-        tools = catalog_tools(self.server, usable.tools)
+        ours = (RESOURCE_READER,) if reads_resources else ()
+        tools = catalog_tools(self.server, (*usable.tools, *ours))
         name = self.server.name
         cut = (Unavailable("tool", name, listing.cut),) if listing.cut else ()
         left_out = (*changed_entry(name, changed), *usable.unavailable(name), *cut)
@@ -280,20 +304,28 @@ class ServerSupervisor:
             logger.warning("tool server %s is unavailable: %s", self.server.name, reason)
         self._last_reason = reason
 
-    def _client(self, connection: Connection) -> Client:
+    def _client(self, connection: Connection, otherwise: str | None) -> Client:
         async def on_message(message: object) -> None:
-            if isinstance(message, mcp_types.ToolListChangedNotification):
-                connection.check_requested.set()
+            match message:
+                case mcp_types.ToolListChangedNotification():
+                    connection.check_requested.set()
+                case mcp_types.ElicitCompleteNotification(params=params):
+                    connection.complete_page(params.elicitation_id)
 
         return Client(
-            connection.listing.over(self._transport(connection)),
+            connection.listing.over(self._transport(connection, otherwise)),
+            mode="legacy" if otherwise else "auto",
             client_info=mcp_types.Implementation(name="diptych", version=version("diptych")),
             message_handler=on_message,
-            input_required_max_rounds=0,
+            logging_callback=self._messages.log,
+            log_level=wanted_level(),
+            elicitation_callback=_too_early if self._can_ask else None,
             cache=None,
         )
 
-    def _transport(self, connection: Connection) -> MCPServer[Any] | Transport:
+    def _transport(
+        self, connection: Connection, otherwise: str | None
+    ) -> MCPServer[Any] | Transport:
         if self._functions is not None:
             return self._functions
         if self.server.url is None:
@@ -301,10 +333,9 @@ class ServerSupervisor:
                 self.server.command, self._environment(), on_exit=connection.drain
             )
         if self._http is None:
-            authorize = None
-            if self._oauth and self._tokens:
-                authorize = ServerTokens(self._oauth, self._tokens).authorize
-            self._http = http_client(self.server.url, self.server.headers, authorize)
+            self._http = http_client(self.server.url, self.server.headers, self._authorize)
+        if otherwise is not None:
+            return sse_transport(self.server.url, self._http, connection.drain, otherwise)
         return streamable_http_client(
             self.server.url, http_client=self._http, max_sse_event_size=MAX_ANSWER_BYTES
         )
@@ -323,7 +354,15 @@ class ServerSupervisor:
         return variables
 
 
-async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+async def _too_early(
+    context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+) -> mcp_types.ErrorData:
+    """Declare elicitation; `Connection` answers itself once it is open."""
+    del context, params
+    return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="no call is open")
+
+
+async def wait_for(event: asyncio.Event, seconds: float | None) -> None:
     """Wait until the event is set, or `seconds` have passed."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

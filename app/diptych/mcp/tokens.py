@@ -108,7 +108,7 @@ class ServerTokens:
     async def _renew(self, refusal: httpx2.Response, prior: Grant | None) -> Grant:
         server = await self.client.discover(refusal)
         if is_insufficient_scope(refusal):
-            server = with_more_scopes(server, prior)
+            server = with_more_scopes(server, prior, refusal) if prior else server
         return await self._save(await self.client.client_credentials(server))
 
     async def _refresh(self, grant: Grant) -> Grant | None:

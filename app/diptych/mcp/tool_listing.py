@@ -15,6 +15,7 @@ from mcp.client import Transport
 from mcp.server import MCPServer
 from mcp.shared.message import SessionMessage
 from mcp_types.methods import validate_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from diptych.core.messages import JSON
@@ -83,6 +84,8 @@ class ToolListing:
                 result["tools"] = list(self._valid(result, listed))
             elif not _OF_CALLS.isdisjoint(result):
                 repair_result(result)
+            if self._version in MODERN_PROTOCOL_VERSIONS:
+                result.setdefault("resultType", "complete")  # as MCP says for older servers
 
     def _valid(self, result: dict[str, Any], listed: list[JSON]) -> Iterator[JSON]:
         for tool in listed:

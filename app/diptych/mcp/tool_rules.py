@@ -29,6 +29,19 @@ MAX_CATALOG_CHARS = 512 * 1024  # of all schemas and descriptions of a server
 MAX_NAMES_SHOWN = 5  # names of excluded tools to show per reason
 
 NAME_RULE = f'a name is 1 to 64 of A-Z, a-z, 0-9, ".", "-" and "_", without "{SEPARATOR}"'
+READ_RESOURCE = "read_resource"
+RESOURCE_READER = mcp_types.Tool(
+    name=READ_RESOURCE,
+    description="Read a resource of this server by its URI, such as one that a result links to.",
+    input_schema={
+        "type": "object",
+        "properties": {"uri": {"type": "string"}},
+        "required": ["uri"],
+    },
+    annotations=mcp_types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+)
+"""Offered for servers that have resources, like the readers of Claude Code and goose."""
+
 CHANGED = "changed"
 """The first word of the reason for changed tools, which the operator looks for."""
 

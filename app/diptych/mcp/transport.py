@@ -45,19 +45,19 @@ AUTH_STATUSES = frozenset({401, 403, 407, 421})
 REJECTED_STATUSES = AUTH_STATUSES | {404, 410}
 """Statuses that mean that no tool was reached, and that a retry would not reach one either."""
 
-NO_STREAMABLE_HTTP = (
-    "no MCP over streamable HTTP at this URL; the older transport HTTP+SSE is not supported: start "
-    "the server with streamable HTTP, and set its URL (often …/mcp)"
-)
+NO_MCP = "no MCP over streamable HTTP or HTTP+SSE at this URL (it often ends with /mcp or /sse)"
 HINTS = {
-    400: NO_STREAMABLE_HTTP,
+    400: NO_MCP,
     401: "it requires credentials",
     403: "it refuses the credentials, or this host name",
-    404: NO_STREAMABLE_HTTP,
-    405: NO_STREAMABLE_HTTP,
+    404: NO_MCP,
+    405: NO_MCP,
     421: "it does not serve this host name",
 }
 """The most likely meaning of a status during the handshake, as advice for a manifest's author."""
+
+ANSWERED_BY_STREAM = "diptych.answered_by_stream"
+"""An extension of requests whose answers come over another event stream (HTTP+SSE)."""
 
 
 class Stage(Enum):
@@ -87,7 +87,8 @@ class Stage(Enum):
 class RequestOutcome:
     """The outcome of the successive requests of one call, listing or handshake.
 
-    `reason` says in a few words why there is no answer. A handshake stops at its first failure.
+    `reason` says in a few words why there is no answer. A handshake stops at its first failure;
+    `may_be_older` if its statuses are those of servers of the older transport HTTP+SSE.
     `on_stream_end` is called when an event stream ends without having been closed here. `received`
     counts all received bytes until the `recording` block ends; None for messages outside of calls.
     """
@@ -95,6 +96,7 @@ class RequestOutcome:
     stage: Stage = Stage.PENDING
     reason: str | None = None
     is_handshake: bool = False
+    may_be_older: bool = False
     on_stream_end: Callable[[], None] | None = None
     received: Received | None = field(default_factory=Received)
 
@@ -208,7 +210,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
         authorize: Authorize | None = None,
     ) -> None:
         self._inner = inner
-        self._origin = _origin(httpx2.URL(url))
+        self._origin = origin(httpx2.URL(url))
         self._headers = headers
         self._authorize = authorize
 
@@ -222,12 +224,14 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
             return _error_response(request, outcome)
         try:
             response = await self._send(request, outcome)
-            if _is_event_stream(response):
+            if is_event_stream(response):
                 outcome.record(Stage.STREAMING)
                 stream = _RecordedStream(response, outcome)
                 headers = response.headers
                 return httpx2.Response(response.status_code, headers=headers, stream=stream)
-            body = await _read_body(response, outcome.received)
+            # An answer by stream may have ended the call by now, and the call's count with it.
+            is_answer = ANSWERED_BY_STREAM not in request.extensions
+            body = await _read_body(response, outcome.received if is_answer else None)
             answer = record_response(request, response, body, outcome)
             _end_handshake(response.status_code, outcome)
         except HandshakeAborted:
@@ -255,7 +259,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
         if outcome.received and outcome.received.exceeded:  # the SDK resumes a stream that was cut
             raise TooMuchReceived(outcome.received.exceeded)
         send = self._inner.handle_async_request
-        if self._authorize and _origin(request.url) == self._origin:
+        if self._authorize and origin(request.url) == self._origin:
             response = await self._authorize(request, send)
         else:
             response = await send(request)
@@ -269,7 +273,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
 
         They are credentials for the configured origin, and sent to no other.
         """
-        if _origin(request.url) != self._origin:
+        if origin(request.url) != self._origin:
             return None
         for name, read in self._headers.items():
             value = read()
@@ -309,7 +313,8 @@ class _RecordedStream(httpx2.AsyncByteStream):
             self._outcome.on_stream_end()
 
 
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    """Return the scheme, host and port; None for the scheme's own port."""
     return url.scheme, url.host, url.port
 
 
@@ -353,7 +358,8 @@ def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome, proxy: 
             outcome.record(Stage.LOST, through(proxy, "the connection broke"))
 
 
-def _is_event_stream(response: httpx2.Response) -> bool:
+def is_event_stream(response: httpx2.Response) -> bool:
+    """Whether a response succeeds with an event stream."""
     media_type = response.headers.get("content-type", "")
     return response.is_success and media_type.startswith("text/event-stream")
 
@@ -388,6 +394,8 @@ def record_response(
         headers["content-type"] = "application/json"
     if not response.is_success:
         _record_status(request, response, message, outcome)
+    elif ANSWERED_BY_STREAM in request.extensions:
+        outcome.record(Stage.STREAMING)
     elif (own_id := _id_of(request)) is None:
         outcome.record(Stage.ANSWERED)
     else:
@@ -430,6 +438,7 @@ def _record_status(
         outcome.record(Stage.ANSWERED)
         return
     hint = HINTS.get(status) if outcome.is_handshake else None
+    outcome.may_be_older = hint is NO_MCP
     reason = f"HTTP {status}: {hint}" if hint else f"HTTP {status}"
     if status < httpx2.codes.BAD_REQUEST:
         reason = _redirect_reason(request, response)

@@ -145,7 +145,8 @@ class ModelEndpoint:
                 raise tools_refused(failure) from None
             name = refused_tool(report, [tool.name for tool in request.tools])
             if has_tools and name is not None:
-                self.takes_tools, self.refused_tool = False, name
+                if not any(t.is_callers for t in request.tools if name in ("", t.name)):
+                    self.takes_tools, self.refused_tool = False, name
                 raise tool_refused(failure, name) from None
         return None
 

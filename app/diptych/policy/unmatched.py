@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from diptych.core.catalog import RESULT_SERVER, SEPARATOR, Catalog
+from diptych.core.catalog import CALLER_SERVER, RESULT_SERVER, SEPARATOR, Catalog
 from diptych_cel.expressions import About
 
 _OWN_TOOL = (RESULT_SERVER, "read")  # offered only while there are excerpts
@@ -70,7 +70,7 @@ class _Offers:
             return named.server in self._unknown
         prefix, separator, _ = named.pattern.partition(SEPARATOR)
         of_server = prefix if separator else "*"
-        is_own = fnmatchcase(SEPARATOR.join(_OWN_TOOL), named.pattern)
+        is_own = prefix == CALLER_SERVER or fnmatchcase(SEPARATOR.join(_OWN_TOOL), named.pattern)
         return is_own or any(fnmatchcase(server, of_server) for server in self._unknown)
 
     def complaint(self, named: NamedCalls) -> str:

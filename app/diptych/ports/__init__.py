@@ -7,7 +7,7 @@ work behind it, also at the server if the protocol supports that.
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from diptych.core.budget import UNLIMITED, Budget
 from diptych.core.catalog import Peer, Tool, Unavailable
@@ -30,9 +30,9 @@ __all__ = [
     "Agents",
     "Ask",
     "CallContext",
-    "ChildDecision",
     "ChildEvent",
     "ChildRef",
+    "ChildReply",
     "Clock",
     "DelegationProgress",
     "DelegationRequest",
@@ -232,22 +232,19 @@ class ChildRef:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildDecision:
-    """A decision on a call in a delegated run, for the agent that executes the run.
+class ChildReply:
+    """A decision on a call in a delegated run, or an answer to its question.
 
-    `call_id` is the call's id there, `subject` the decider, "" if unknown. The other fields are as
-    in `runs.approvals.DecisionRequest`.
+    `call_id` is the call's id there. `body` has the fields of `DecisionRequest` or `InputReply`
+    that are not empty, but for `caller`.
     """
 
     agent: str
     url: str
     task_id: str
     call_id: str
-    decision: str
-    reason: str = ""
-    arguments: JSONObject | None = None
-    call: JSONObject | None = None
-    subject: str = ""
+    to: Literal["approvals", "inputs"]
+    body: JSONObject
 
 
 class Agents(Protocol):
@@ -267,8 +264,8 @@ class Agents(Protocol):
         """
         ...
 
-    async def decide(self, decision: ChildDecision) -> None:
-        """Pass a decision on. Raises `DecisionRefused`."""
+    async def reply(self, reply: ChildReply) -> None:
+        """Pass a decision or an answer on. Raises `DecisionRefused`."""
         ...
 
     async def run_tree(self, agent: str, child: ChildRef) -> JSON:

@@ -13,12 +13,12 @@ TURN = "\n\n"
 """Separates the answers of two turns when joined."""
 
 
-def collect(records: list[Record], item: Item) -> None:
-    """Add an item to a run's records; a `reset` notice removes void records."""
+def collect(records: list[Record], item: Item, after: int = 0) -> None:
+    """Add an item to a run's records after a seq; a `reset` notice removes void records."""
     if isinstance(item, Record):
         records.append(item)
     elif item.type == "reset":
-        del records[cast("int", item.fields["last_seq"]) :]
+        del records[max(0, cast("int", item.fields["last_seq"]) - after) :]
 
 
 def whole_answer(records: Iterable[Record]) -> str | None:

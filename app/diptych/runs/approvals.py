@@ -3,14 +3,13 @@
 Events of children are validated, because people decide by them.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from diptych.core.catalog import Catalog
-from diptych.core.codec import Record, is_terminal
-from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
+from diptych.core.codec import Record
+from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest
 from diptych.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -23,13 +22,11 @@ from diptych.core.messages import Call, ChildRun, Delegation, JSONObject, ToolCa
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.strict_json import MAX_DEPTH, is_deep
 from diptych.core.text import well_formed
-from diptych.core.waits import Wait, approvals_of
-from diptych.ports import ChildDecision, ChildEvent
+from diptych.core.waits import CLOSING, Wait, approvals_of
+from diptych.ports import ChildEvent
+from diptych.runs.waits import CALL_PATH, MAX_EXPIRY, find_open
 
 MAX_REASON_CHARS = 4_096
-MAX_EXPIRY = 10.0**10  # seconds since the epoch
-_PATH = re.compile(r"[A-Za-z0-9_]{1,64}(\.[A-Za-z0-9_]{1,64}){0,6}")
-_RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +51,8 @@ def find_approval(records: Sequence[Record], call_id: str) -> Wait:
 
     Raises `ApprovalNotFound`, `AlreadyDecided`, or `RunEnded` if the run ended undecided.
     """
-    approval = next((a for a in approvals_of(records) if a.call_id == call_id), None)
-    if approval is None:
-        raise ApprovalNotFound
-    if approval.is_open:
-        return approval
-    if approval.answered is None and is_terminal(records[-1]):
-        raise RunEnded
-    raise AlreadyDecided(_decided_text(approval))
+    waits = approvals_of(records)
+    return find_open(records, waits, call_id, ApprovalNotFound, AlreadyDecided)
 
 
 def is_decided_by(records: Sequence[Record], decided: ApprovalDecided) -> bool:
@@ -100,33 +91,6 @@ def decision_event(
     )
 
 
-def is_below(asked: Record) -> bool:
-    """Whether the waiting call belongs to a child run."""
-    return "path" in asked.metadata
-
-
-def is_open(records: Sequence[Record], call_id: str) -> bool:
-    """Whether a call still waits for approval."""
-    return any(a.call_id == call_id and a.is_open for a in approvals_of(records))
-
-
-def decision_below(asked: Record, request: DecisionRequest) -> ChildDecision:
-    """Make the decision to forward to the delegation's agent."""
-    about: Any = asked.metadata
-    _, _, call_id = about["call_id"].partition(".")
-    return ChildDecision(
-        agent=str(about["agent"]),
-        url=str(about["child"]["url"]),
-        task_id=str(about["child"]["task_id"]),
-        call_id=call_id,
-        decision=request.decision,
-        reason=request.reason,
-        arguments=request.arguments,
-        call=request.call,
-        subject=request.subject,
-    )
-
-
 def child_approval(call: Delegation, child: ChildRun, event: ChildEvent) -> ChildApproval | None:
     """Return the approval event in an event of a delegation's task, if any.
 
@@ -134,14 +98,14 @@ def child_approval(call: Delegation, child: ChildRun, event: ChildEvent) -> Chil
     suffice.
     """
     call_id = event.metadata.get("call_id")
-    if event.path or not (isinstance(call_id, str) and _PATH.fullmatch(call_id)):
+    if event.path or not (isinstance(call_id, str) and CALL_PATH.fullmatch(call_id)):
         return None
     path = (call.id, *call_id.split("."))
     if event.type == "approval_requested":
         return _requested(path, call, child, event)
     if event.type == "approval_decided":
         return _decided(path, event)
-    return ChildApprovalDecided(path, "closed") if event.type in _RESULTS else None
+    return ChildApprovalDecided(path, "closed") if event.type in CLOSING else None
 
 
 def is_call(content: object) -> bool:
@@ -245,12 +209,3 @@ def _check(name: str, arguments: JSONObject, catalog: Catalog, place: str) -> No
 
 def _invalid(message: str, path: str) -> InvalidRequest:
     return InvalidRequest(message, param=path, code="invalid_arguments")
-
-
-def _decided_text(approval: Wait) -> str:
-    if approval.answered is None:
-        return "the call no longer waits: a message superseded it, or its run has ended"
-    about = approval.answered.metadata
-    who = "nobody (it expired)" if about.get("is_expired") else about.get("subject") or "somebody"
-    reason = f" ({about['reason']})" if about.get("reason") else ""
-    return f"already decided: {approval.answered.content} by {who}{reason}"

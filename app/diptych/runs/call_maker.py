@@ -44,7 +44,7 @@ from diptych.runs.approvals import child_approval
 from diptych.runs.backends import Backends
 from diptych.runs.hooks import HookCaller
 from diptych.runs.inbox import CallsAllowed, RunTasks
-from diptych.runs.inputs import Questions
+from diptych.runs.inputs import Questions, child_input, result_from_caller
 from diptych.runs.run_log import PROGRESS, RunWriter
 from diptych.runs.timers import Deadline
 
@@ -220,7 +220,7 @@ class CallMaker:
                 return
             child = self.children.get(call.id)
             if child and isinstance(seen, ChildEvent):
-                self._note_approval(call, child, seen)
+                self._note_wait(call, child, seen)
             self._log.notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
@@ -236,11 +236,17 @@ class CallMaker:
             resumed=command.resumed if _has_state(command) else None,
             ask=partial(self._questions.ask, call.id),
         )
-        return await self._backends.tools.call(_tool_of(call, run), call.arguments, context)
+        tool = _tool_of(call, run)
+        if tool.is_callers:
+            return await result_from_caller(tool, context)
+        return await self._backends.tools.call(tool, call.arguments, context)
 
-    def _note_approval(self, call: Call, child: ChildRun, seen: ChildEvent) -> None:
-        if isinstance(call, Delegation) and (event := child_approval(call, child, seen)):
-            self._tasks.inbox.put_nowait(event)
+    def _note_wait(self, call: Call, child: ChildRun, seen: ChildEvent) -> None:
+        if isinstance(call, Delegation):
+            if approval := child_approval(call, child, seen):
+                self._tasks.inbox.put_nowait(approval)
+            if question := child_input(call, child, seen):
+                self._tasks.inbox.put_nowait(question)
 
     def _delegation(self, call: Delegation, run: Run, *, is_taken_over: bool) -> DelegationRequest:
         limit = run.settings.memory_context_limit

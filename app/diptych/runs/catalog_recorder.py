@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from diptych.core.catalog import SHARE, Catalog, shorter_catalogs
+from diptych.core.catalog import SHARE, Catalog, Tool, shorter_catalogs
 from diptych.core.codec import catalog_blob
 from diptych.core.context_window import ContextWindow
 from diptych.core.events import CallFormat, Offered
@@ -39,11 +39,13 @@ class CatalogRecorder:
         self._basis: tuple[str, Catalog, float, RunSettings] | None = None
         self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
 
-    async def offered_now(self, model: RunModel | None = None) -> Offered:
+    async def offered_now(
+        self, model: RunModel | None = None, callers: tuple[Tool, ...] = ()
+    ) -> Offered:
         """Return the event that begins a run: its catalog, prompt and settings.
 
         The prompt is rebuilt only after a change; a new `model` may have another context window.
-        Raises `StoreError`.
+        `callers` are the tools of the run's caller. Raises `StoreError`.
         """
         if model and model is not self._model:
             self._model, self._window = model, ContextWindow(self._definition.context_max_tokens)
@@ -55,10 +57,14 @@ class CatalogRecorder:
         max_weight = self._window.weight(SHARE)
         catalog = Catalog(tools, agents, (*servers, *missing))
         basis = instructions, catalog, max_weight, settings
-        if self._offered is None or self._basis != basis:
-            self._basis = basis
-            self._offered = _blob(*basis)
-        offered, blob = self._offered
+        if callers:  # no other run may have these
+            with_callers = replace(catalog, tools=(*catalog.tools, *callers))
+            offered, blob = _blob(instructions, with_callers, max_weight, settings)
+        else:
+            if self._offered is None or self._basis != basis:
+                self._basis = basis
+                self._offered = _blob(*basis)
+            offered, blob = self._offered
         await self._log.put_blob(offered.key, blob)
         return replace(
             offered,

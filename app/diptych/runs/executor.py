@@ -136,7 +136,7 @@ class Executor:
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):
                 first.append(OwnerChanged(lost_tail=True))  # it may have got further
-            offered = await self._catalogs.offered_now(newest)
+            offered = await self._catalogs.offered_now(newest, run.request.tools)
             first += [*active.mailbox.take(), offered]  # before the first model request
         else:
             if _changes_owners_fast(log):

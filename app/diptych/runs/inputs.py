@@ -5,21 +5,31 @@ Questions of children are validated, because people answer them.
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast, get_args
 
-from diptych.core.codec import Record, event_of, is_terminal
+from diptych.core.catalog import Tool
+from diptych.core.codec import Record, event_of
 from diptych.core.commands import InputAnswer, MakeCall
-from diptych.core.errors import AlreadyAnswered, InputNotFound, InvalidRequest, RunEnded, ToolError
-from diptych.core.events import InputAction, InputReceived, InputRequest, InputRequested
-from diptych.core.messages import JSON, JSONObject
+from diptych.core.errors import AlreadyAnswered, InputNotFound, InvalidRequest, ToolError
+from diptych.core.events import (
+    AskedBelow,
+    InputAction,
+    InputKind,
+    InputReceived,
+    InputRequest,
+    InputRequested,
+)
+from diptych.core.messages import JSON, CallOutput, ChildRun, Delegation, JSONObject
 from diptych.core.output_schema import Misfit, read_output, schema_problem
 from diptych.core.reading.strict_json import is_deep
 from diptych.core.text import shortened, well_formed
-from diptych.core.waits import Wait, inputs_of
+from diptych.core.waits import CLOSING, Wait, inputs_of
 from diptych.net.redaction import SECRETS
+from diptych.ports import CallContext, ChildEvent
 from diptych.runs.inbox import RunTasks
+from diptych.runs.waits import CALL_PATH, MAX_EXPIRY, find_open
 
 INPUT_SECONDS = 600.0  # until a question is cancelled
 MESSAGE_CHARS, SCHEMA_CHARS, CONTENT_CHARS, URL_CHARS = 4_096, 32_768, 65_536, 4_096
@@ -87,14 +97,82 @@ def _schema_problem(schema: JSONObject) -> str:
     return f"is longer than {SCHEMA_CHARS // 1024} KiB" if is_long else ""
 
 
+CALLER_OUTPUT = "output"
+"""The field of an answer's content with the result of a caller's tool."""
+
+
+async def result_from_caller(tool: Tool, context: CallContext) -> CallOutput:
+    """Wait until the run's caller brings the result of its own tool. Raises `ToolError`."""
+    if context.resumed:
+        answer = context.resumed.answer
+    else:
+        answer = await context.ask(InputRequest("caller_tool", tool.name), state={})
+    if answer.action != "accept" or answer.content is None:
+        raise ToolError("unavailable", "unavailable: the caller did not answer")
+    return CallOutput(str(answer.content[CALLER_OUTPUT]))
+
+
+def child_input(
+    call: Delegation, child: ChildRun, event: ChildEvent
+) -> InputRequested | InputReceived | None:
+    """Return the question, or the end of one, in an event of a delegation's task, if any."""
+    given = event.metadata.get("call_id")
+    if event.path or not event.seq or not (isinstance(given, str) and CALL_PATH.fullmatch(given)):
+        return None
+    about: Mapping[str, Any] = event.metadata
+    call_id = f"{call.id}.{given}"
+    match event.type, event.content:
+        case "input_requested", str(message):
+            at, request = about.get("expires_at"), _request_of(message, about)
+            if request is None or not (isinstance(at, int | float) and 0 < at < MAX_EXPIRY):
+                return None
+            below = AskedBelow(call.agent, child.url, child.task_id, event.seq)
+            return InputRequested(call_id, request, float(at), below=below)
+        case "input_received", "accept" | "decline" | "cancel" as action:
+            return InputReceived(
+                call_id,
+                action,
+                _text(about.get("input_id")),
+                event.seq,
+                subject=_text(about.get("subject")),
+                is_expired=about.get("is_expired") is True,
+            )
+        case "input_received", "closed":
+            return InputReceived(call_id, "closed", "", event.seq)
+        case kind, _ if kind in CLOSING:
+            return InputReceived(call_id, "closed", "", event.seq)
+        case _:
+            return None
+
+
+def _request_of(message: str, about: Mapping[str, Any]) -> InputRequest | None:
+    kind, schema, url = about.get("kind"), about.get("schema"), about.get("url", "")
+    if not (kind in get_args(InputKind) and isinstance(url, str)):
+        return None
+    if not isinstance(schema, dict | None):
+        return None
+    try:
+        return _checked(InputRequest(cast("InputKind", kind), message, schema, url))
+    except ToolError:
+        return None
+
+
+def _text(value: object) -> str:
+    return well_formed(value[:MESSAGE_CHARS]) if isinstance(value, str) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class InputReply:
-    """A request to answer a call's question. `subject` and `caller` are as in `InputReceived`."""
+    """A request to answer a call's question. `subject` and `caller` are as in `InputReceived`.
+
+    Repeats of an `input_id` are the same answer.
+    """
 
     action: InputAction
     content: JSONObject | None = None
     subject: str = ""
     caller: str = ""
+    input_id: str = ""
 
 
 def find_input(records: Sequence[Record], call_id: str) -> Wait:
@@ -102,14 +180,7 @@ def find_input(records: Sequence[Record], call_id: str) -> Wait:
 
     Raises `InputNotFound`, `AlreadyAnswered`, or `RunEnded` if the run ended without an answer.
     """
-    wait = next((w for w in reversed(inputs_of(records)) if w.call_id == call_id), None)
-    if wait is None:
-        raise InputNotFound
-    if wait.is_open:
-        return wait
-    if wait.answered is None and is_terminal(records[-1]):
-        raise RunEnded
-    raise AlreadyAnswered(_answered_text(wait))
+    return find_open(records, inputs_of(records), call_id, InputNotFound, AlreadyAnswered)
 
 
 def is_answered_by(records: Sequence[Record], received: InputReceived) -> bool:
@@ -130,11 +201,17 @@ def received_event(asked: Record, reply: InputReply, input_id: str) -> InputRece
     if (content is not None) != needs_content:
         text = "content is required to accept a form, and allowed only there"
         raise InvalidRequest(text, param="content")
-    if content is not None:
+    if content is not None and request.kind == "form":  # a request's size bounds a result
         _check_content(content, request.schema)
     call_id = str(asked.metadata["call_id"])
     return InputReceived(
-        call_id, reply.action, input_id, asked.seq, content, reply.subject, reply.caller
+        call_id,
+        reply.action,
+        reply.input_id or input_id,
+        asked.seq,
+        content,
+        reply.subject,
+        reply.caller,
     )
 
 
@@ -146,11 +223,3 @@ def _check_content(content: JSONObject, schema: JSONObject | None) -> None:
     if isinstance(found, Misfit):
         place, _, problem = found.problem.replace("answer", "content", 1).partition(": ")
         raise InvalidRequest(f"{place}: {problem}", param=place, code="invalid_arguments")
-
-
-def _answered_text(wait: Wait) -> str:
-    if wait.answered is None:
-        return "the call no longer waits: its run has ended"
-    about = wait.answered.metadata
-    who = "nobody (it expired)" if about.get("is_expired") else about.get("subject") or "somebody"
-    return f"already answered: {wait.answered.content} by {who}"

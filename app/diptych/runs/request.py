@@ -8,9 +8,11 @@ from typing import cast
 
 from diptych.core import prompt
 from diptych.core.budget import UNLIMITED, Budget
+from diptych.core.catalog import Catalog, Tool
 from diptych.core.codec import Record, event_of, is_terminal
 from diptych.core.errors import InvalidRequest, NotResumable
 from diptych.core.events import Origin, RunRequested
+from diptych.core.excerpts import READER
 from diptych.core.messages import JSONObject, Message
 from diptych.core.rendering import without_native_calls
 from diptych.core.text import well_formed
@@ -39,7 +41,7 @@ class RunRequest:
     `max_steps` tighten it; up to `most_steps`, `max_steps` may also be more. Sessions and
     idempotency keys are private to their `owner`; "" is anonymous. `subject`, `caller` and `notes`
     are as in `RunRequested`. `follows` is the run that this one continues: if the session has
-    continued otherwise, a new session is forked from there.
+    continued otherwise, a new session is forked from there. `tools` are the caller's own.
     """
 
     messages: tuple[Message, ...]
@@ -59,6 +61,7 @@ class RunRequest:
     notes: JSONObject = field(default_factory=dict)
     follows: str = ""
     most_steps: int = 0
+    tools: tuple[Tool, ...] = ()
 
 
 def requested_session(request: RunRequest) -> str | None:
@@ -80,6 +83,18 @@ def check_steps(asked: int | None, limit: int) -> None:
             param="max_steps",
             code="invalid_value",
         )
+
+
+def check_tools(tools: Sequence[Tool], catalog: Catalog) -> None:
+    """Raise `InvalidRequest` if a caller's tool has a name of the agent's `catalog`."""
+    for n, tool in enumerate(tools):
+        if tool.name in catalog.names or tool.name == READER:
+            raise InvalidRequest(
+                f"tools[{n}]: the agent has a tool or agent called {tool.name!r}; give yours "
+                "another name",
+                param=f"tools[{n}]",
+                code="invalid_value",
+            )
 
 
 def owned_key(request: RunRequest) -> IdempotencyKey | None:
@@ -136,6 +151,7 @@ def run_requested(
         caller=request.caller,
         budget=request.budget,
         notes=request.notes,
+        tools=request.tools,
     )
 
 
@@ -225,6 +241,7 @@ def resuming_event(
         origin=replace(origin, path=asked.origin.path),
         max_steps=asked.max_steps if max_steps is None else max_steps,
         resumes=run_id,
+        tools=(),  # nobody waits for their calls
     )
     if any(record.event_type == "offered" for record in records):
         return replace(kept, message="", earlier=(), parts=())

@@ -7,7 +7,7 @@ once the store has it (decision 47).
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TypeVar
 
 from diptych.core.codec import TERMINAL, Record, decode, is_terminal
@@ -26,18 +26,15 @@ from diptych.core.events import (
 )
 from diptych.core.queues import queued_messages
 from diptych.core.text import well_formed
-from diptych.core.waits import may_close_wait
+from diptych.core.waits import may_close_wait, open_waits
 from diptych.ports import Agents
 from diptych.ports.entries import RunEntry
 from diptych.ports.stores import Stores
 from diptych.runs.approvals import (
     DecisionRequest,
-    decision_below,
     decision_event,
     find_approval,
-    is_below,
     is_decided_by,
-    is_open,
 )
 from diptych.runs.inputs import InputReply, find_input, is_answered_by, received_event
 from diptych.runs.run_log import rebuild
@@ -51,6 +48,7 @@ from diptych.runs.steering import (
     recorded_messages,
     still_queued,
 )
+from diptych.runs.waits import is_below, reply_below
 
 SIGNAL_SECONDS = 15.0  # for a signal to be logged, including a change of owner
 RESEND_SECONDS = 2.0  # before a signal is sent again, in case the owner changed
@@ -166,16 +164,19 @@ class RunSignals:
         records = await self._stores.log.read(run_id)
         asked = find_approval(records, call_id).requested
         if is_below(asked):
-            return await self._decide_below(asked, request)
+            return await self._reply_below(asked, request)
         decided = await self._decision(records, asked, request)
         return await self._answer(run_id, decided, lambda found: is_decided_by(found, decided))
 
     async def answer(self, run_id: str, call_id: str, reply: InputReply) -> Sequence[Record]:
-        """Answer a call's question; return the run's records.
+        """Answer a call's question, in the run or a child run; return the run's records.
 
-        Raises `InputNotFound`, `AlreadyAnswered`, `RunEnded`, `InvalidRequest`, `NotAnswered`.
+        Raises `InputNotFound`, `AlreadyAnswered`, `RunEnded`, `InvalidRequest`, `NotAnswered`; for
+        a child also `DecisionRefused`.
         """
         asked = find_input(await self._stores.log.read(run_id), call_id).requested
+        if is_below(asked):
+            return await self._reply_below(asked, reply)
         received = received_event(asked, reply, self._stores.clock.token())
         return await self._answer(run_id, received, lambda found: is_answered_by(found, received))
 
@@ -205,20 +206,22 @@ class RunSignals:
         self._stores.leases.drop_signal(run_id, answer)
         return records
 
-    async def _decide_below(self, asked: Record, request: DecisionRequest) -> Sequence[Record]:
-        """Forward a decision, and wait until it is logged here; it counts even if that fails."""
-        await self._agents.decide(decision_below(asked, request))
-        call_id = str(asked.metadata["call_id"])
+    async def _reply_below(
+        self, asked: Record, request: DecisionRequest | InputReply
+    ) -> Sequence[Record]:
+        """Forward a decision or answer, and wait until it is logged here.
+
+        It counts even if that fails.
+        """
+        await self._agents.reply(reply_below(asked, asdict(request)))
 
         async def attempt(records: Sequence[Record]) -> Sequence[Record] | None:
-            if not is_open(records, call_id):
+            if all(wait.requested.seq != asked.seq for wait in open_waits(records)):
                 return records
             await asyncio.sleep(POLL_SECONDS)
             return None
 
-        problem = (
-            "the child agent took the decision, but it is not logged here yet; read the run again"
-        )
+        problem = "the child agent took it, but it is not logged here yet; read the run again"
         try:
             return await self._repeat(asked.run_id, attempt, problem)
         except NotAnswered:

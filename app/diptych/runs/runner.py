@@ -263,6 +263,8 @@ class Runner:
                     await self._writer.record(result)
                 case QueueCleared() as asked:
                     await self._writer.record(clearing(run, asked))
+                case InputReceived(call_id) as answer if "." in call_id:  # its call is below
+                    await self._writer.record(answer)
                 case (MessageQueued() | ApprovalDecided() | ChildApprovalDecided()) as event:
                     await self._writer.record(event)
         await self._write_text()

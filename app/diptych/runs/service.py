@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from diptych.core.catalog import Catalog
 from diptych.core.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record, shown
 from diptych.core.errors import (
     DiptychError,
@@ -35,6 +36,7 @@ from diptych.runs.lease_keeper import LeaseKeeper
 from diptych.runs.request import (
     RunRequest,
     check_steps,
+    check_tools,
     continues_answer,
     find_resumable,
     owned_key,
@@ -73,6 +75,7 @@ class RunService:
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
         self._signals = RunSignals(stores, self._scheduler, backends.agents)
         self._agents = backends.agents
+        self._tools = backends.tools
         self._is_closing = False
 
     @property
@@ -105,6 +108,11 @@ class RunService:
             said = await self._said_up_to(request.follows)
             return await self._start(replace(request, session_id=None, follows=""), said)
 
+    def _catalog_now(self) -> Catalog:
+        tools, servers = self._tools.snapshot()
+        agents, missing = self._agents.snapshot()
+        return Catalog(tools, agents, (*servers, *missing))
+
     async def _said_up_to(self, run_id: str) -> tuple[Message, ...]:
         """Return a session's conversation at the end of a run."""
         log = self._stores.log
@@ -126,6 +134,8 @@ class RunService:
         """Start a run; `said` is the conversation of a forked session."""
         self._admit()
         check_steps(request.max_steps, max(self._max_steps, request.most_steps))
+        if request.tools:
+            check_tools(request.tools, self._catalog_now())
         stores = self._stores
         requested = requested_session(request)
         is_known = requested is not None and await stores.sessions.session_exists(requested)

@@ -14,6 +14,7 @@ from diptych.manifest.settings import NAMESPACE, RETENTION, AgentConfig, StoreCo
 from diptych.models.chat_model import ChatModel, ModelObserver
 from diptych.models.connection import with_proxies
 from diptych.models.scripted import ScriptedModel, read_script, script_problems
+from diptych.net.outgoing import host_of, is_loopback_name
 from diptych.ports import Clock, Model
 from diptych.ports.stores import Stores
 from diptych.stores.memory.budgets import MemoryLedger
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from diptych.a2a.agents import A2aAgents
     from diptych.a2a.in_process import InProcessAgents
     from diptych.a2a.local_agent import LocalAgent
-    from diptych.mcp.tokens import TokenBook
+    from diptych.mcp.sign_in import SignIns
     from diptych.stores.redis import RedisStore
     from diptych.stores.redis.server import RedisServer
     from diptych.stores.sqlite import SqliteStore
@@ -164,18 +165,24 @@ def agent_store(config: AgentConfig, servers: RedisServers) -> "Store | str":
     return "runs are kept in memory, and end with the process"
 
 
-def token_book(config: AgentConfig, store: "Store | None" = None) -> "TokenBook | None":
-    """Return what keeps the OAuth tokens of an agent's tool servers; None if it needs none.
+def sign_ins(config: AgentConfig, url: str, store: "Store | None" = None) -> "SignIns | None":
+    """Return what gets the OAuth tokens of an agent's tool servers; None if it needs none.
 
-    They are in the store, encrypted, if there are keys for that; else in this process only.
+    They are in the store, encrypted, if there are keys for that; else in this process only. `url`
+    is where the process serves the agent.
     """
     if not any(server.auth for server in config.tools):
         return None
-    from diptych.mcp.tokens import TokenBook  # noqa: PLC0415 - heavy, and rarely needed
+    from diptych.mcp.sign_in import SignIns, Site  # noqa: PLC0415 - heavy, and rarely needed
+    from diptych.mcp.tokens import TokenBook  # noqa: PLC0415 - as above
 
     if store and config.token_keys:
-        return TokenBook(store.vault, config.token_keys)
-    return TokenBook(MemoryVault())
+        book = TokenBook(store.vault, config.token_keys)
+    else:
+        book = TokenBook(MemoryVault())
+    is_local = is_loopback_name(host_of(url))
+    site = config.exposed_url or config.public_url or (url if is_local else "")
+    return SignIns(book, Site(site.rstrip("/")))
 
 
 def stores(store: "Store | None", memory: MemoryStore, clock: Clock) -> Stores:

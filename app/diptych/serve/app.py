@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
@@ -28,6 +28,7 @@ from diptych.http.guards import BodyGuard, CorsForApi, LoopbackGuard, RequestIds
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.inputs import input_routes
 from diptych.http.lazy_routes import LazyRoutes
+from diptych.http.logins import SignInPages, login_routes
 from diptych.http.openapi import document
 from diptych.http.page.routes import page_routes
 from diptych.http.responses.routes import response_routes
@@ -40,6 +41,9 @@ from diptych.manifest.settings import ChatConfig, TriggerConfig
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.stores import Stores
 from diptych.runs.service import RunService
+
+if TYPE_CHECKING:
+    from diptych.mcp.sign_in import SignIns
 
 A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
 
@@ -67,6 +71,7 @@ class AppDependencies:
     catalog: Callable[[], Catalog] = Catalog
     triggers: tuple[TriggerConfig, ...] = ()
     output_schema: JSONObject | None = None
+    sign_ins: "SignIns | None" = None  # None: no tool server has `auth`
 
 
 class AgentApp(FastAPI):
@@ -113,6 +118,11 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(approval_routes(dependencies.runs))
     app.include_router(input_routes(dependencies.runs))
+    sign_ins = dependencies.sign_ins
+    app.include_router(login_routes(sign_ins, dependencies.runs, stores.log))
+    if sign_ins and sign_ins.servers:
+        pages = SignInPages(name, sign_ins, dependencies.runs, stores.log)
+        app.router.routes.extend(pages.routes())
     app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness))
     app.include_router(
@@ -121,9 +131,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     if dependencies.metrics:
         app.include_router(metrics_routes(dependencies.metrics))
     app.router.routes.append(
-        LazyRoutes(
-            A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile), prefix=f"{REST_PATH}/"
-        )
+        LazyRoutes(A2A_PATHS, partial(_a2a_routes, runs, dependencies), prefix=f"{REST_PATH}/")
     )
     mcp = partial(_mcp_routes, runs, dependencies.profile, dependencies.output_schema)
     app.router.routes.append(LazyRoutes([MCP_PATH], mcp))
@@ -150,10 +158,11 @@ def create_metrics_app(metrics: Callable[[], tuple[bytes, str]], *, on_loopback:
     return app
 
 
-def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]:
+def _a2a_routes(runs: GuardedRuns, dependencies: AppDependencies) -> Sequence[BaseRoute]:
+    from diptych.a2a.replies import Replies  # noqa: PLC0415 - see `LazyRoutes`
     from diptych.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
-    return a2a_routes(runs, profile)
+    return a2a_routes(runs, dependencies.profile, replies=Replies(dependencies.runs))
 
 
 def _mcp_routes(

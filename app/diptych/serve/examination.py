@@ -20,7 +20,7 @@ from diptych.manifest.settings import (
 from diptych.mcp import McpTools
 from diptych.models.probe import EndpointFindings, probe_endpoint, probe_models, probe_tools
 from diptych.policy.unmatched import Unmatched, unmatched
-from diptych.serve.adapters import token_book
+from diptych.serve.adapters import sign_ins
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
 COMMAND_SECONDS = 60.0  # for a command, which may have to be downloaded first
@@ -146,11 +146,14 @@ class Examiner:
 async def examine_server(
     server: ToolServerConfig,
 ) -> tuple[ToolServerFindings, tuple[Tool, ...], tuple[Unavailable, ...]]:
-    """Ask a tool server for its tools; also returns the usable ones, and what is not."""
+    """Ask a tool server for its tools; also returns the usable ones, and what is not.
+
+    One at which people sign in has no tools to show here, which is no fault.
+    """
     loop = asyncio.get_running_loop()
     began_at = loop.time()
-    tokens = token_book(AgentConfig(server.name, tools=(server,)))
-    async with McpTools([server], tokens=tokens) as connected:
+    oauth = sign_ins(AgentConfig(server.name, tools=(server,)), "")
+    async with McpTools([server], sign_ins=oauth) as connected:
         await connected.wait_for_first_attempt(COMMAND_SECONDS if server.command else HTTP_SECONDS)
         tools, unavailable = connected.snapshot()
         seconds = loop.time() - began_at
@@ -159,6 +162,7 @@ async def examine_server(
     for entry in unavailable:
         # Tools are named where they have changed since they were pinned: that is a fault.
         is_fault = not tools or entry.kind != "tool" or entry.tools
+        is_fault = is_fault and not (server.auth and server.auth.is_personal)
         (faults if is_fault else left_out).append(entry.reason)
     reason, besides = next(iter(faults), None), tuple(left_out)
     cut = tuple(tool.name for tool in tools if is_shortened(tool.description))

@@ -45,8 +45,8 @@ from diptych.serve.adapters import (
     agent_model,
     agent_store,
     in_process_name,
+    sign_ins,
     stores,
-    token_book,
 )
 from diptych.serve.app import AppDependencies, create_app, create_metrics_app
 from diptych.serve.current_model import CurrentModel
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 OFFERS_SECONDS = 5.0  # between two looks at what tool servers offer
 START_SECONDS = 65.0  # a command has 60 s to start; whoever asks one question waits for it
+LOCAL_PERSON = "local"  # of whom tokens are at an agent on loopback, which asks nobody who it is
 VERSION = version("diptych")
 logger = logging.getLogger(__name__)
 
@@ -130,9 +131,8 @@ class HostedAgent:
         self._memory_note = store if isinstance(store, str) else ""
         self.data_problem = self._memory_note if config.data else ""  # why its folder is not used
         self._store: Store | None = None if isinstance(store, str) else store
-        self._tools = McpTools(
-            [*config.tools, *in_process.tool_servers], tokens=token_book(config, self._store)
-        )
+        self._sign_ins = sign_ins(config, url, self._store)
+        self._tools = McpTools([*config.tools, *in_process.tool_servers], sign_ins=self._sign_ins)
         self._memory = memory or MemoryStore(clock.token()[:8])
         self.stores = stores(self._store, self._memory, clock)
         self._metrics = Metrics(
@@ -280,6 +280,8 @@ class HostedAgent:
         """
         config = self._config
         self._is_open = on_loopback or config.access.mode == "open"
+        if self._sign_ins and on_loopback:
+            self._sign_ins.site.sole_person = LOCAL_PERSON
         if not (self._is_open or self._access.proves_somebody):
             raise ConfigError(
                 f"{self.name}: would listen beyond loopback with no way to say who asks; give "
@@ -303,6 +305,7 @@ class HostedAgent:
             output_schema=config.definition.settings.output_schema,
             has_docs=has_docs,
             catalog=self._catalog,
+            sign_ins=self._sign_ins,
         )
         return partial(create_app, dependencies, on_loopback=on_loopback)
 
@@ -402,15 +405,11 @@ class HostedAgent:
             return ""
         return "trying tool servers and agents for the first time"
 
-    @property
-    def _keeps_tokens(self) -> bool:
-        return bool(self._store and self._config.token_keys)
-
     def _notes(self) -> list[str]:
         notes = list(self._store.notes()) if self._store else [self._memory_note]
         if self._is_open and self._config.access.mode == "open":
             notes.append("access is open: everybody who reaches this agent may do everything")
-        if any(server.auth for server in self._config.tools) and not self._keeps_tokens:
+        if self._sign_ins and not (self._store and self._config.token_keys):
             notes.append(
                 "OAuth tokens are in this process only: DIPTYCH_TOKEN_KEY and a store keep them"
             )

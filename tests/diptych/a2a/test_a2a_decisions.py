@@ -7,19 +7,21 @@ import httpx
 import orjson
 import pytest
 
-from diptych.a2a.children import send_decision
+from diptych.a2a.children import send_reply
 from diptych.a2a.peer import ResolvedPeer
 from diptych.core.errors import DecisionRefused
-from diptych.ports import ChildDecision
+from diptych.ports import ChildReply
 
 PEER = cast("ResolvedPeer", Mock(spec=ResolvedPeer, base_url="http://worker"))
-DECISION = ChildDecision("worker", "http://worker", "run-1", "call_1_1", "approve")
+DECISION = ChildReply(
+    "worker", "http://worker", "run-1", "call_1_1", "approvals", {"decision": "approve"}
+)
 
 
 async def decide(status: int, body: bytes) -> None:
     answer = httpx.MockTransport(lambda _: httpx.Response(status, content=body))
     async with httpx.AsyncClient(transport=answer) as http:
-        await send_decision(http, PEER, {}, DECISION)
+        await send_reply(http, PEER, {}, DECISION)
 
 
 @pytest.mark.parametrize("body", [b"<html>Sign in</html>", b'{"object": "run"}'])
@@ -33,7 +35,7 @@ async def test_what_is_no_approval_does_not(body: bytes) -> None:
     ("status", "said", "code", "told"),
     [
         (409, "already_decided", "already_decided", "so it is"),
-        (403, "forbidden", "decision_refused", "agent worker refuses the decision: so it is"),
+        (403, "forbidden", "decision_refused", "agent worker refuses it: so it is"),
         (429, "rate_limited", "agent_unavailable", "agent worker: so it is"),
         (503, "store_away", "agent_unavailable", "agent worker: so it is"),
     ],

@@ -10,6 +10,7 @@ from diptych.core.errors import LoopError
 from diptych.core.events import (
     AskedBelow,
     Called,
+    CallJudged,
     InputReceived,
     InputRequest,
     InputRequested,
@@ -129,3 +130,29 @@ def test_questions_below_are_known_once_and_end_with_their_delegation():
     with pytest.raises(LoopError):
         advance(answered, asked)  # told again after a takeover
     assert feed(run, returned(ID))[0].open_inputs == ()
+
+
+WITH_CALLERS = Catalog((*CATALOG.tools, tool("w", server="caller"), tool("v", server="caller")))
+MIXED = """[{"tool": "w", "id": "w"}, {"tool": "look"}, {"tool": "v"},
+    {"tool": "charge", "after": ["w"]}]"""
+
+
+@pytest.mark.parametrize("hooks", [(), ("beforeCall",)])
+def test_calls_of_the_callers_tools_begin_together_once_no_other_can_go_on(hooks):
+    settings = RunSettings(max_parallel_calls=1, hooks=hooks)
+    run, commands = feed(started(settings=settings, with_offers=WITH_CALLERS)[0], Replied(MIXED))
+    if hooks:
+        run, commands = feed(run, CallJudged(ID), CallJudged("call_1_3"))
+        assert commands == ()
+        run, commands = feed(run, CallJudged("call_1_2"))
+    assert [call.name for call in made(commands)] == ["look"]
+    run, commands = feed(run, Called(made(commands)[0], 1), returned("call_1_2"))
+    assert [call.name for call in made(commands)] == ["w", "v"]
+    run, _ = feed(run, *(Called(call, 1) for call in made(commands)))
+    run, commands = asking(asking(run, {})[0], {}, "call_1_3")
+    assert commands == ()
+    run, commands = feed(run, received(run), OwnerChanged())
+    assert commands == (resumed(run.calls[0], {}),)  # the next owner has the result
+    _, commands = feed(run, returned(ID))
+    due = [command.call for command in commands]
+    assert [call.name for call in due] == ["charge"]

@@ -1,20 +1,28 @@
 """Questions of tools over HTTP: shown to those who may see the run, answered by its owner."""
 
+import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
+import httpx
 import pytest
+from a2a.types import Message, Part, Role, SendMessageRequest, TaskState
+from a2a.utils.errors import A2AError
+from google.protobuf.json_format import MessageToDict, ParseDict
+from support.a2a_wires import Wire, client_over, over_each_wire
 from support.doubles import FunctionTools
-from support.face import Face, face, openai_error
+from support.face import LOCAL, Face, face, openai_error
 from support.stack import until
 
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.core.events import InputRequest
 from diptych.http.access_guard import AccessPolicy
+from diptych.policy.rules import Policy, Rule
 
 BOOK, CALL = '{"tool": "book"}', "call_1_1"
 SCHEMA = {
@@ -144,3 +152,120 @@ async def test_a_call_that_asked_nothing_is_not_found() -> None:
         )
         assert openai_error(reply, 404)["code"] == "input_not_found"
         assert (await answer(helper, run_id, {"action": "cancel"})).status_code == 200
+
+
+async def test_a_chat_is_told_of_a_question_in_a_valid_chunk() -> None:
+    async def book(context: Any) -> str:
+        return (await context.ask(WHO)).action
+
+    chat = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+    tools = FunctionTools({"book": book}, asking=["book"])
+    async with face(BOOK, "{}", "Booked.", tools=tools) as helper:
+        asking = asyncio.create_task(helper.http.post("/v1/chat/completions", json=chat))
+        found: list[Any] = []
+        while not found:
+            await asyncio.sleep(0.02)
+            found = (await helper.http.get("/v1/inputs")).json()["data"]
+        await answer(helper, found[0]["run_id"], {"action": "decline"})
+        lines = (await asking).text.splitlines()
+        [notice] = [json.loads(ln[6:]) for ln in lines if '"type":"input_requested"' in ln]
+        assert notice["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}]
+        assert (notice["call_id"], notice["kind"]) == (CALL, "form")
+        assert (notice["message"], notice["schema"]) == ("Who travels?", SCHEMA)
+
+
+# A2A
+
+
+def message_of(value: Any, task_id: str = "") -> SendMessageRequest:
+    part = Part(text=value) if isinstance(value, str) else Part()
+    if not isinstance(value, str):
+        ParseDict(value, part.data)
+    message = Message(message_id=uuid4().hex, role=Role.ROLE_USER, parts=[part], task_id=task_id)
+    return SendMessageRequest(message=message)
+
+
+@asynccontextmanager
+async def tasks(
+    wire: Wire, *replies: str, **doubles: Any
+) -> AsyncIterator[tuple[Face, Callable[..., Any]]]:
+    """Give an agent and a function that sends it a message, and returns the task then."""
+    async with face(*replies, **doubles) as helper:
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(helper.app), base_url=LOCAL)
+        client = await client_over(wire, http, LOCAL, streaming=False)
+
+        async def send(value: Any, task_id: str = "") -> Any:
+            [event] = [e async for e in client.send_message(message_of(value, task_id))]
+            return event.task
+
+        yield helper, send
+
+
+@over_each_wire
+@pytest.mark.parametrize("kind", ["form", "sign_in"])
+async def test_a_client_of_a2a_is_asked_and_answers_with_data(wire: Wire, kind: Any) -> None:
+    request = WHO if kind == "form" else InputRequest(kind, "Sign in.", url="http://x")
+
+    async def book(context: Any) -> str:
+        answer = await context.ask(request)
+        return f"{answer.action} {answer.content}"
+
+    tools = FunctionTools({"book": book}, asking=["book"])
+    async with tasks(wire, BOOK, "{}", "Booked.", tools=tools) as (helper, send):
+        task = await send("hi")
+        is_form = kind == "form"
+        asked = TaskState.TASK_STATE_INPUT_REQUIRED
+        assert task.status.state == (asked if is_form else TaskState.TASK_STATE_AUTH_REQUIRED)
+        text, data = task.status.message.parts
+        assert text.text == f"the call call_1_1 asks: {request.message}"
+        shown = MessageToDict(data.data)
+        assert shown.pop("expires_at").endswith("Z")
+        about = {"schema": SCHEMA} if is_form else {"url": "http://x"}
+        assert shown == {"call_id": CALL, "kind": kind, "message": request.message, **about}
+        reply: dict[str, Any] = {"call_id": CALL, "action": "decline"}
+        if is_form:
+            with pytest.raises(A2AError, match=r"content\.name"):
+                await send({**reply, "action": "accept", "content": {"name": 1}}, task.id)
+            reply |= {"action": "accept", "content": {"name": "Ada"}}
+        task = await send(reply, task.id)
+        assert task.status.state == TaskState.TASK_STATE_COMPLETED
+        results = await helper.house.events(task.id)
+        [result] = [e.result.text for e in results if hasattr(e, "result")]
+        assert result == ("accept {'name': 'Ada'}" if is_form else "decline None")
+        with pytest.raises(A2AError, match="already answered"):
+            await send(reply, task.id)
+
+
+@over_each_wire
+async def test_a_client_of_a2a_decides_on_an_approval_with_data(wire: Wire) -> None:
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    policy = Policy((Rule("tool", "pay", "ask", reason="money"),))
+    pay_5 = '{"tool": "pay", "arguments": {"amount": 5}}'
+    async with tasks(wire, pay_5, "{}", "Paid.", tools={"pay": pay}, policy=policy) as made:
+        helper, send = made
+        task = await send("hi")
+        shown = MessageToDict(task.status.message.parts[1].data)
+        assert (shown["call_id"], shown["kind"], shown["reason"]) == (CALL, "approval", "money")
+        assert shown["call"] == {"tool": "pay", "arguments": {"amount": 5}}
+        for wrong in ({"decision": "maybe"}, {"decision": "approve", "more": 1}):
+            with pytest.raises(A2AError):
+                await send({"call_id": CALL, **wrong}, task.id)
+        edit = {"call_id": CALL, "decision": "edit", "arguments": {"amount": 1}}
+        task = await send(edit, task.id)
+        assert task.status.state == TaskState.TASK_STATE_COMPLETED
+        assert helper.house.tools.called == [("pay", {"amount": 1})]
+        with pytest.raises(A2AError, match="already decided: edit"):
+            await send(edit, task.id)
+
+
+async def test_an_answer_over_a2a_needs_the_same_right() -> None:
+    async with asked("ada", access=access()) as (helper, run_id):
+        about = {"call_id": CALL, "action": "accept", "content": {"name": "Eve"}}
+        body = {"message": MessageToDict(message_of(about, run_id).message)}
+        refused = await helper.http.post(
+            "/a2a/rest/message:send", json=body, headers={**as_("bob"), "A2A-Version": "1.0"}
+        )
+        assert refused.status_code == 404, refused.text
+        assert (await answer(helper, run_id, {"action": "cancel"}, "ada")).status_code == 200

@@ -30,9 +30,7 @@ REFUSED = {
     "kagent/models-of-providers": [
         f"ModelConfig {name} spec.provider" for name in ("vertex", "bedrock")
     ],
-    "kagent/old-stream": ["RemoteMCPServer kagent/old-stream spec.protocol"],
     "kagent/servers": ["MCPServer kagent/search metadata.name"],
-    "kagent/v1alpha1": ["ToolServer kagent/streams spec.config.sse"],
     "kaos/guessed-provider": ["ModelAPI guessed spec.proxyConfig"],
     "kaos/kubernetes-tools": [
         f"MCPServer ops/{name} spec.runtime" for name in ("cluster", "chat", "house-runtime")

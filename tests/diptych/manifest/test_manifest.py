@@ -232,7 +232,7 @@ replicas: 2
 replicas: 2, sessions: {whenBusy: enqueue}
     spec: replicas above 1 need sessions.redis: without it each pod knows its own sessions only
 chat: {callerTools: run}
-    spec.chat.callerTools: must be "refuse" or "ignore" (got "run")
+    spec.chat.callerTools: must be "refuse", "ignore" or "pass" (got "run")
 chat: {callerSystem: obey}
     spec.chat.callerSystem: must be "quote" or "off" (got "obey")
 chat: {corsOrigins: ['https://app.example.com/']}
@@ -241,8 +241,8 @@ chat: {corsOrigins: ['https://app.example.com/']}
 model: {inputs: [text]}
     spec.model.inputs[0]: must be "image", "audio" or "file" (got "text")
 tools: [{name: result, url: URL}]
-    spec.tools[0].name: result is the name of the agent's own tool result__read; use another (got
-    "result")
+    spec.tools[0].name: result and caller name the agent's own tool result__read and the tools of a
+    chat's caller; use another name (got "result")
 tools: [{name: a, command: [" "]}]
     spec.tools[0]: command must begin with the name of a program
 budget: {cost: "1"}

@@ -10,10 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mcp_types
 import pytest
 from mcp.server import MCPServer
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
 from support import hostile
@@ -30,6 +28,7 @@ from diptych.ports import CallContext
 App = Callable[..., Any]
 START_SECONDS = 60.0  # of a cold process on a machine that has other work
 TALLY = Path(__file__).parent / "servers" / "tally.py"
+NO_MCP = f": {transport.NO_MCP}"
 
 
 @pytest.fixture(autouse=True)
@@ -172,6 +171,7 @@ async def killable(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
     await server.kill()
 
 
+@pytest.mark.parametrize("killable", ["newer", "sse"], indirect=True)
 async def test_a_server_killed_in_a_call_leaves_it_unknown_and_sent_once(
     killable: Killable,
 ) -> None:
@@ -207,18 +207,20 @@ class Waiting:
         return "done"
 
 
+AppOf = Callable[[MCPServer[Any]], App]
 ERAS = [
-    pytest.param(lambda app: app, id="protocol without sessions"),
-    pytest.param(older, id="protocol with sessions"),
+    pytest.param(app_of, id="protocol without sessions"),
+    pytest.param(lambda server: older(app_of(server)), id="protocol with sessions"),
+    pytest.param(lambda server: server.sse_app(sse_path="/mcp"), id="HTTP+SSE"),
 ]
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
-    era: Callable[[App], App],
+    era: AppOf,
 ) -> None:
     waiting = Waiting()
-    async with serving(era(app_of(waiting.server))) as url:
+    async with serving(era(waiting.server)) as url:
         slow = ToolServerConfig("w", url=url, overrides=(OverrideConfig("wa*", timeout=0.1),))
         async with connected(slow) as tools:
             with ends_as("unknown", "wait gave no answer within 0.1 s"):
@@ -241,7 +243,7 @@ async def test_a_session_that_the_server_forgot_is_made_anew_for_the_call() -> N
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_progress_is_told_while_the_tool_runs(era: Callable[[App], App]) -> None:
+async def test_progress_is_told_while_the_tool_runs(era: AppOf) -> None:
     server = MCPServer("steps")
     told: list[str] = []
 
@@ -254,7 +256,7 @@ async def test_progress_is_told_while_the_tool_runs(era: Callable[[App], App]) -
         return "there"
 
     async with (
-        serving(era(app_of(server))) as url,
+        serving(era(server)) as url,
         connected(ToolServerConfig("s", url=url)) as tools,
     ):
         answer = await tools.call(tools.snapshot()[0][0], {}, CallContext(told.append))
@@ -262,24 +264,68 @@ async def test_progress_is_told_while_the_tool_runs(era: Callable[[App], App]) -
     assert told == ["the first step", "2 of 3", "2.5"]
 
 
-async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> None:
-    asked = []
+def named_first(event: str) -> App:
+    """Name an endpoint over HTTP+SSE, and answer every message with 404."""
 
-    async def listing(_: object, __: object) -> mcp_types.ListToolsResult:
-        schema = {"type": "object"}
-        return mcp_types.ListToolsResult(tools=[mcp_types.Tool(name="ask", input_schema=schema)])
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        is_stream = scope["method"] == "GET"
+        headers = [(b"content-type", b"text/event-stream")] if is_stream else []
+        status = 200 if is_stream else 404
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        body = event.encode() if is_stream else b""
+        await send({"type": "http.response.body", "body": body, "more_body": bool(body)})
+        if body:
+            await asyncio.sleep(60)
 
-    async def asking(
-        _: ServerRequestContext, params: mcp_types.CallToolRequestParams
-    ) -> mcp_types.InputRequiredResult:
-        asked.append(params.name)
-        return mcp_types.InputRequiredResult(request_state="s")
+    return app
 
-    server: Server[Any] = Server("asking", on_list_tools=listing, on_call_tool=asking)
-    async with serving(app_of(server)) as url, connected(ToolServerConfig("a", url=url)) as tools:
-        with ends_as("failed", "requests input"):
-            await tools.call(tools.snapshot()[0][0], {}, unheard)
-    assert asked == ["ask"]
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        ("event: endpoint\ndata: http://127.0.0.1:1/messages\n\n", "names no endpoint on the same"),
+        ("event: message\ndata: /messages\n\n", "names no endpoint on the same"),
+        ("", "ended before it named an endpoint"),
+        ("event: endpoint\ndata: /messages\n\n", f"HTTP 404{NO_MCP}"),
+        ("event: endpoint\ndata: " + "x" * 5 * 2**20, "ended before it named an endpoint"),
+    ],
+)
+async def test_an_event_stream_that_names_no_endpoint_of_its_own_is_refused(
+    event: str, reason: str
+) -> None:
+    async with serving(named_first(event)) as url:
+        async with connected(ToolServerConfig("e", url=url)) as tools:
+            assert reason in reasons(tools)["e"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "reason"), [(404, "unavailable", "HTTP 404"), (500, "unknown", "HTTP 500")]
+)
+async def test_a_message_refused_over_http_sse_fails_its_call_only(
+    status: int, kind: str, reason: str
+) -> None:
+    behind = calculator().sse_app(sse_path="/mcp")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive() if scope.get("method") == "POST" else {}
+        if b'"tools/call"' in message.get("body", b"") and b'"a":13' in message["body"]:
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b"no"})
+            return
+
+        async def replay() -> Any:
+            nonlocal message
+            said, message = message, {}
+            return said or await receive()
+
+        await behind(scope, replay, send)
+
+    async with serving(app) as url, connected(ToolServerConfig("c", url=url)) as tools:
+        tool = await tool_of(tools, "c__add")
+        with ends_as(kind, reason):
+            await tools.call(tool, {"a": 13, "b": 1}, unheard)
+        await tool_of(tools, "c__add")
+        assert (await tools.call(tool, {"a": 1, "b": 1}, unheard)).text == "2"
 
 
 def guarded() -> MCPServer[Any]:
@@ -340,14 +386,11 @@ class Answering:
         await send({"type": "http.response.body", "body": self.body})
 
 
-NO_STREAMABLE_HTTP = f": {transport.NO_STREAMABLE_HTTP}"
-
-
 @pytest.mark.parametrize(
     ("status", "hint"),
     [
         (403, ": it refuses the credentials, or this host name"),
-        (404, NO_STREAMABLE_HTTP),
+        (404, NO_MCP),
     ],
 )
 async def test_an_http_error_at_the_start_is_the_reason_and_gone_when_it_is(
@@ -399,6 +442,15 @@ async def test_a_broken_answer_to_a_call_is_an_error_of_that_call(
                     await tools.call(replace(add, idempotent=True), {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "a__add")
     assert app.calls == (3 if kind == "unknown" else 1)
+
+
+async def test_a_result_without_a_type_is_complete() -> None:
+    body = b'{"jsonrpc":"2.0","id":null,"result":{"content":[{"type":"text","text":"2"}]}}'
+    app = Answering(200, body, JSON)
+    app.breaks = lambda method: method == b"tools/call"
+    async with serving(app) as url, connected(ToolServerConfig("a", url=url)) as tools:
+        add = await tool_of(tools, "a__add")
+        assert (await tools.call(add, {"a": 1, "b": 1}, unheard)).text.startswith("2")
 
 
 @asynccontextmanager

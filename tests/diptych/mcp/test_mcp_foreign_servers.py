@@ -17,6 +17,7 @@ from diptych.core.messages import CallOutput
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import ConnectionSettings, McpTools, tool_listing
 from diptych.mcp.tool_rules import usable_tools
+from diptych.mcp.transport import NO_MCP
 
 Message = dict[str, Any]
 Reply = tuple[int, dict[str, str], bytes]
@@ -142,24 +143,20 @@ async def test_a_server_without_tools_is_said_to_have_none() -> None:
 
 
 PROPERTIES = "inputSchema.properties"
-SSE_ONLY = (
-    "no MCP over streamable HTTP at this URL; the older transport HTTP+SSE is not supported: start "
-    "the server with streamable HTTP, and set its URL (often …/mcp)"
-)
 
 
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
         pytest.param(
-            (404, HTML, b"<pre>Cannot POST /sse</pre>"),
-            f"HTTP 404: {SSE_ONLY}",
-            id="SSE of server-everything 2026.8.31",
+            (404, HTML, b"<pre>Cannot POST /</pre>"),
+            f"HTTP 404: {NO_MCP}",
+            id="the root of server-everything 2026.8.31",
         ),
         pytest.param(
             (400, {"content-type": "text/plain"}, b"sessionid must be provided\n"),
-            f"HTTP 400: {SSE_ONLY}",
-            id="SSE of go-sdk 1.8.0",
+            f"HTTP 400: {NO_MCP}",
+            id="messages of go-sdk 1.8.0, at which no stream opens",
         ),
     ],
 )

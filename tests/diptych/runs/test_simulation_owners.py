@@ -22,7 +22,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.full_world import FullWorld
+from support.full_world import AskingFullWorld, FullWorld
 from support.seeds import NATIVE, blocks, quiet
 from support.shared_store import SharedStore
 from support.world import Alone, Asking, found
@@ -74,11 +74,15 @@ def test_whatever_breaks_what_is_promised_holds(seeds):
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 
-@pytest.mark.parametrize("losing", [False, True])
+@pytest.mark.parametrize(
+    ("world", "losing"),
+    [(Asking, {}), (Asking, {"losing": True}), (AskingFullWorld, {})],
+    ids=["one agent", "a store that loses", "everything"],
+)
 @pytest.mark.parametrize("seeds", blocks(SEEDS, part=4), ids=str)
-def test_whatever_breaks_what_is_promised_of_questions_holds(seeds, losing, monkeypatch):
+def test_whatever_breaks_what_is_promised_of_questions_holds(seeds, world, losing, monkeypatch):
     monkeypatch.setattr(inputs, "INPUT_SECONDS", 20.0)  # questions that the store loses take it
-    wrong = {seed: found(seed, Asking, native=NATIVE, losing=losing) for seed in seeds}
+    wrong = {seed: found(seed, world, native=NATIVE, **losing) for seed in seeds}
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 

@@ -252,6 +252,23 @@ class RemoteAgent:
         body = {"action": action} if content is None else {"action": action, "content": content}
         return await self._json("POST", path, json=body)
 
+    async def logins(self) -> list[dict[str, Any]]:
+        """Return the tool servers at which people sign in, as `/v1/logins` lists them."""
+        return list((await self._json("GET", "/v1/logins"))["data"])
+
+    async def begin_login(self, tool: str, redirect_uri: str) -> dict[str, Any]:
+        """Begin to sign in at a tool server; `url` is for the browser, None if signed in."""
+        body = {"redirect_uri": redirect_uri}
+        return dict(await self._json("POST", f"/v1/logins/{_segment(tool)}", json=body))
+
+    async def finish_login(self, tool: str, callback: Mapping[str, str]) -> None:
+        """Hand on what the browser brought back."""
+        await self._json("POST", f"/v1/logins/{_segment(tool)}/code", json=dict(callback))
+
+    async def forget_login(self, tool: str) -> None:
+        """Delete the token of a tool server."""
+        await self._json("DELETE", f"/v1/logins/{_segment(tool)}")
+
     async def send(self, run_id: str, message: str, *, is_follow_up: bool = False) -> None:
         """Send a message to a run that goes on: to steer it, or for its next turn."""
         path = f"{_run_path(run_id)}/{'follow-up' if is_follow_up else 'steer'}"

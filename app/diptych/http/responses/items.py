@@ -14,6 +14,7 @@ from diptych.core.codec import Record, event_of
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.core.events import RunRequested
 from diptych.core.messages import Message
+from diptych.http.caller_calls import CallerCall, Part, part_of, run_of
 from diptych.http.errors import first_problem
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.messages import CallerMessage, Conversation, read_conversation
@@ -230,32 +231,49 @@ async def _referred(
     return item
 
 
-async def _referable(run_id: str, runs: GuardedRuns) -> Mapping[str, Item]:
+async def _referable(response_id: str, runs: GuardedRuns) -> Mapping[str, Item]:
     """Return a response's items by id; empty for an unknown response."""
     try:
-        entry = await runs.entry(run_id)
-        records = await runs.records(run_id)
+        entry = await runs.entry(run_of(response_id))
+        records = await runs.records(run_of(response_id))
+        part, first = await part_of(response_id, runs)
+        items = input_items(records if part.after else records[:1], part)
+        state = fed(ResponseState(entry, "", part, first), records)
     except RunNotFound:
         return {}
-    state = fed(ResponseState(entry, ""), records)
-    items: list[dict[str, Any]] = [*input_items(records[:1]), *state.response()["output"]]
+    items += state.response()["output"]
     return {item["id"]: item for item in items} | dict.fromkeys(state.void_ids, _PASSED_OVER)
 
 
 # The input of a run, as recorded
 
 
-def input_items(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the input items in a run's first record; none for a resumed run."""
+def input_items(records: Sequence[Record], part: Part) -> list[dict[str, Any]]:
+    """Return the input items of a part: of the run's first record, or the results it began with.
+
+    There are none for a resumed run.
+    """
     if not records:
         return []
     first = records[0]
+    if part.after:
+        calls = {str(call.metadata["call_id"]): CallerCall(call).id for call in part.answered}
+        outputs = [
+            Message("tool", str(r.content), call_id=calls[str(r.metadata["call_id"])])
+            for r in records
+            if r.event_type in {"tool_result", "tool_error"} and r.metadata["call_id"] in calls
+        ]
+        return _numbered(outputs, part.reply_id(first.run_id))
     asked = cast("RunRequested", event_of(first))
     said = [*asked.earlier]
     if asked.parts or asked.message not in ("", *_OUR_OWN):
         said.append(Message("user", asked.message, parts=asked.parts))
-    items = [item for message in said for item in _listed(message)]
-    return [{"id": f"{_prefix(i)}_{first.run_id}_in{n}", **i} for n, i in enumerate(items)]
+    return _numbered(said, first.run_id)
+
+
+def _numbered(messages: Sequence[Message], response_id: str) -> list[dict[str, Any]]:
+    items = [item for message in messages for item in _listed(message)]
+    return [{"id": f"{_prefix(i)}_{response_id}_in{n}", **i} for n, i in enumerate(items)]
 
 
 def page_of(

@@ -11,6 +11,7 @@ from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.core.messages import JSONObject
 from diptych.http.answer_form import AskedForm, TypedOutput, read_answer_form
 from diptych.http.bodies import Body, RunOptions
+from diptych.http.caller_calls import part_of, run_of
 from diptych.http.chat import ChatBody
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.messages import MAX_MESSAGES
@@ -126,8 +127,9 @@ async def read_response_request(
         run,
         output_schema=output.schema,
         parameters=parameters.allowed,
+        tools=output.offered,
         notes=_notes(body, output),
-        follows=body.previous_response_id or "",
+        follows=run_of(body.previous_response_id or ""),
     )
     left_out = terms.without_effect(conversation, "instructions")
     return run_request, warning((*left_out, *ignored_tools, *parameters.ignored))
@@ -224,24 +226,33 @@ async def _read_previous(body: ResponseBody, runs: GuardedRuns) -> _Previous:
     response_id = body.previous_response_id
     if response_id is None:
         return _Previous()
+    run_id = run_of(response_id)
     try:
-        entry = await runs.entry(response_id)
+        entry = await runs.entry(run_id)
+        part, first = await part_of(response_id, runs)
         session = await runs.entries(entry.session_id, limit=1)
-        if session and session[0].run_id != response_id:
+        if session and session[0].run_id != run_id:
             session = await runs.entries(entry.session_id)
     except RunNotFound:
         session = ()
-    if response_id not in [each.run_id for each in session]:
+    if run_id not in [each.run_id for each in session]:
         raise InvalidRequest(
             "there is no response with this id, of which the session is yours",
             param="previous_response_id",
             code="previous_response_not_found",
         )
-    if not has_outputs(body.input):
+    if not has_outputs(body.input) and entry.status != "input-required":
         return _Previous(entry.session_id)
-    records = await runs.records(response_id)
-    output = fed(ResponseState(entry, ""), records).response()["output"]
+    records = await runs.records(run_id)
+    output = fed(ResponseState(entry, "", part, first), records).response()["output"]
     calls = [item for item in output if item["type"] == "function_call"]
+    if calls and not has_outputs(body.input):
+        raise InvalidRequest(
+            f"there is no output of the call {calls[0]['call_id']}; send it as an item "
+            "function_call_output",
+            param="input",
+            code="missing_result",
+        )
     # A conversation without a user's message, or with a blank one, is refused.
     asked = {"role": "user", "content": str(records[0].content) or "…"}
     return _Previous(entry.session_id, [asked, *calls] if calls else ())

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.http.bodies import json_router
+from diptych.http.caller_calls import Part, continue_run, part_of, run_of
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import ASKED, Events, reply
@@ -28,7 +29,6 @@ from diptych.http.run_request import ChatTerms
 from diptych.http.sse_response import SseResponse
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
-from diptych.ports.entries import RunEntry
 
 PATH = "/v1/responses"
 Stream = Annotated[bool | None, Query(description="Whether the response comes as events.")]
@@ -62,8 +62,12 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
     async def create_response(request: Request, body: ResponseBody) -> Response:
         """Start a run and reply with its answer as a response; with `background` immediately."""
         run_request, warnings = await read_response_request(request, body, terms, runs)
-        entry = await runs.start(run_request)
-        reader = ResponseReader(runs, entry, name, warnings)
+        no_tools = body.tool_choice == "none"
+        if continued := await continue_run(runs, run_request, has_no_tools=no_tools):
+            entry, part, first = continued
+        else:
+            entry, part, first = await runs.start(run_request), Part(), None
+        reader = ResponseReader(runs, ResponseState(entry, name, part, first), warnings)
         on_disconnect = None
         if run_request.origin.cancels_on_disconnect:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
@@ -75,19 +79,19 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         work = reader.answered()
         return _json(await result_for_caller(request.receive, work, on_disconnect), reader)
 
-    @router.get(f"{PATH}/{{run_id}}", **reply("Response", "The response.", events=_EVENTS))
+    @router.get(f"{PATH}/{{response_id}}", **reply("Response", "The response.", events=_EVENTS))
     async def read_response(
-        run_id: str, stream: Stream = None, starting_after: StartingAfter = None
+        response_id: str, stream: Stream = None, starting_after: StartingAfter = None
     ) -> Response:
         """Read any run as a response: its current state, or with `stream` its recorded, then live
         events.
         """
-        reader = ResponseReader(runs, await runs.entry(run_id), name)
+        reader = await _reader(response_id, runs, name)
         if not stream:
             return _json(await reader.now(), reader)
         if starting_after is not None:
             await reader.catch_up(starting_after)
-        on_disconnect = partial(cancel_if_abandoned, runs, run_id)
+        on_disconnect = partial(cancel_if_abandoned, runs, run_of(response_id))
         frames, failure_frame = reader.frames(), reader.failure_frame
         return SseResponse(frames, reader.headers, on_disconnect, failure_frame=failure_frame)
 
@@ -96,32 +100,40 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
 
 
 def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
-    @router.get(f"{PATH}/{{run_id}}/input_items", **reply("InputItemList", "A page of items."))
+    @router.get(f"{PATH}/{{response_id}}/input_items", **reply("InputItemList", "A page of items."))
     async def list_input_items(
-        run_id: str, order: Order = "desc", after: After = None, limit: Limit = 20
+        response_id: str, order: Order = "desc", after: After = None, limit: Limit = 20
     ) -> Response:
         """List a request's input items, without system messages.
 
         In an existing session, only new items.
         """
-        reader = ResponseReader(runs, await runs.entry(run_id), name)
-        items = input_items(await runs.records(run_id))
+        reader = await _reader(response_id, runs, name)
+        items = input_items(await runs.records(run_of(response_id)), reader.part)
         return _json(page_of(items, order, after, limit), reader)
 
-    @router.post(f"{PATH}/{{run_id}}/cancel", **reply("Response", "The response."))
-    async def cancel_response(run_id: str) -> Response:
+    @router.post(f"{PATH}/{{response_id}}/cancel", **reply("Response", "The response."))
+    async def cancel_response(response_id: str) -> Response:
         """Abort a run, whichever replica executes it. An ended run is left unchanged."""
-        reader = ResponseReader(runs, await runs.cancel(run_id), name)
+        entry = await runs.cancel(run_of(response_id))
         try:
+            reader = await _reader(response_id, runs, name)
             return _json(await reader.now(), reader)
         except RunNotFound:  # the right to cancel it is not that to read it
+            reader = ResponseReader(runs, ResponseState(entry, name))
             return _json(reader.bare(), reader)
 
-    @router.delete(f"{PATH}/{{run_id}}", **reply("DeletedResponse", "It is forgotten.", 409))
-    async def delete_response(run_id: str) -> dict[str, Any]:
+    @router.delete(f"{PATH}/{{response_id}}", **reply("DeletedResponse", "It is forgotten.", 409))
+    async def delete_response(response_id: str) -> dict[str, Any]:
         """Delete a run and its messages in the session. Refused while the run is active."""
-        await runs.delete(run_id)
-        return {"id": run_id, "object": "response", "deleted": True}
+        await runs.delete(run_of(response_id))
+        return {"id": response_id, "object": "response", "deleted": True}
+
+
+async def _reader(response_id: str, runs: GuardedRuns, name: str) -> "ResponseReader":
+    entry = await runs.entry(run_of(response_id))
+    state = ResponseState(entry, name, *await part_of(response_id, runs))
+    return ResponseReader(runs, state)
 
 
 def _json(view: dict[str, Any], reader: "ResponseReader") -> Response:
@@ -129,17 +141,16 @@ def _json(view: dict[str, Any], reader: "ResponseReader") -> Response:
 
 
 class ResponseReader(RunReader):
-    """Reads one run as a response; `model` is the agent's name. See `RunReader`."""
+    """Reads one part of a run as a response; see `RunReader`."""
 
     def __init__(
         self,
         runs: GuardedRuns,
-        entry: RunEntry,
-        model: str,
+        state: ResponseState,
         warnings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(runs, entry, warnings)
-        self._state = ResponseState(entry, model)
+        super().__init__(runs, state.entry, warnings, state.part)
+        self._state = state
         self._after = -1  # the number of the newest event that the caller has
         self._read_seq = 0  # of the newest record that was read for `catch_up`
         self._ready = b""  # frames that this gave
@@ -153,7 +164,7 @@ class ResponseReader(RunReader):
         return self._state.response()
 
     async def answered(self) -> dict[str, Any]:
-        """Wait for the run's end and return the response. Raises `RunFailed`."""
+        """Wait for the part's end and return the response. Raises `RunFailed`."""
         records, reasoning = await self.ended()
         return fed(self._state, records).response(reasoning)
 
@@ -213,7 +224,7 @@ class ResponseReader(RunReader):
 
     @property
     def _path(self) -> str:
-        return f"/v1/responses/{self._run_id}"
+        return f"/v1/responses/{self._state.id}"
 
     def _batch_frames(self, batch: Sequence[Item]) -> bytes:
         frames: list[bytes] = []

@@ -8,8 +8,9 @@ in the stream as an item that ends `incomplete` and is not in the response's `ou
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diptych.core.codec import Record, is_terminal
+from diptych.core.codec import Record
 from diptych.http.answer_form import read_call
+from diptych.http.caller_calls import CallerCall, Part
 from diptych.http.run_reader import failure
 from diptych.ports.entries import RunEntry
 
@@ -26,17 +27,28 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class ResponseState:
-    """A response built from the records fed so far; `model` is the agent's name."""
+    """A response built from the records fed so far; `model` is the agent's name.
 
-    def __init__(self, entry: RunEntry, model: str) -> None:
+    It tells one `part` of a run; `first` is the run's first record, if an earlier part has it.
+    """
+
+    def __init__(
+        self,
+        entry: RunEntry,
+        model: str,
+        part: Part | None = None,
+        first: Record | None = None,
+    ) -> None:
+        self.part = part or Part()
         self.last_number = -1  # of the newest event
         self.last_seq = 0  # of the newest record that gave an event
         self.is_over = False
         self.void_ids: list[str] = []  # of items whose text became void
-        self._entry = entry
+        self.entry = entry
         self._model = model
         self._status = _STATUS.get(entry.status, "in_progress")
-        self._first: Record | None = None
+        self._first = first
+        self._began: Record | None = None  # the part's first record
         self._end: Record | None = None
         self._tools: Sequence[str] = ()  # of the caller, of one of which the answer is a call
         self._output: list[Event] = []
@@ -48,7 +60,10 @@ class ResponseState:
     def feed(self, record: Record) -> list[Event]:
         """Apply the next record; return its events."""
         self._events = []
-        if self._first is None:
+        if record.seq <= self.part.after:
+            return []
+        self.part.feed(record)
+        if self._began is None:
             self._begin(record)
         elif self._status == "queued":
             self._status = "in_progress"
@@ -62,6 +77,8 @@ class ResponseState:
                 self.void_ids.append(self._tell_done("incomplete")["id"])
             case "completed" | "max_steps" | "failed" | "aborted":
                 self._finish(record)
+        if self.part.waiting and not self.is_over:
+            self._end_with_calls(record)
         if self._events:
             self.last_seq = record.seq
         return self._events
@@ -69,17 +86,18 @@ class ResponseState:
     def response(self, reasoning: str = "") -> dict[str, Any]:
         """Return the current response; `reasoning` is live text that is not in the log."""
         return {
-            "id": self._entry.run_id,
+            "id": self.id,
             "object": "response",
-            "created_at": int(self._first.timestamp if self._first else self._entry.created),
+            "created_at": int(self._began.timestamp if self._began else self.entry.created),
             "status": self._status,
             "error": self._error(),
             "incomplete_details": self._incomplete_details(),
             "completed_at": self._completed_at(),
             "model": self._model,
             "output": [*self._reasoning_items(reasoning), *self._output],
-            "usage": _usage(self._end),
-            **_asked_for(self._first, self._entry),
+            "usage": self._usage(),
+            **_asked_for(self._first, self.entry),
+            **self._continued(),
         }
 
     def live_reasoning(self, text: str) -> Event:
@@ -91,15 +109,19 @@ class ResponseState:
         return {
             "type": "response.reasoning_text.delta",
             "sequence_number": max(0, self.last_number),
-            "item_id": f"rs_{self._entry.run_id}",
+            "item_id": f"rs_{self.id}",
             "output_index": self._items,
             "content_index": 0,
             "delta": text,
         }
 
     def _begin(self, record: Record) -> None:
-        self._first, self._status = record, "queued"
-        self._tools = _notes_of(record).get("tools", ())
+        self._began = record
+        if self._first is None:
+            self._first, self._status = record, "queued"
+        else:
+            self._status = "in_progress"
+        self._tools = _notes_of(self._first).get("tools", ())
         self._tell("response.created", response=self.response())
 
     def _add_text(self, text: str) -> None:
@@ -123,12 +145,14 @@ class ResponseState:
     def _open_call(self, name: str) -> None:
         """Start the item of a caller's tool call; its id is the same in every read."""
         number = f"_{self._items}" if self._items else ""
-        call_id = f"call_{self._entry.run_id[-_CALL_ID_CHARS:]}{number}"
+        self._open_item(f"call_{self.entry.run_id[-_CALL_ID_CHARS:]}{number}", name)
+
+    def _open_item(self, call_id: str, name: str) -> None:
         call = {"type": "function_call", "status": "in_progress", "call_id": call_id}
         self._open("fc", {**call, "name": name, "arguments": ""})
 
     def _open(self, prefix: str, item: Event) -> None:
-        self._item = {"id": f"{prefix}_{self._entry.run_id}_{self._items}", **item}
+        self._item = {"id": f"{prefix}_{self.id}_{self._items}", **item}
         self._tell("response.output_item.added", output_index=self._items, item=self._item)
 
     def _end_item(self, record: Record) -> None:
@@ -166,6 +190,20 @@ class ResponseState:
         self._items += 1
         return done
 
+    def _end_with_calls(self, end: Record) -> None:
+        """End the response with the calls whose results the caller owes."""
+        self._end, self.is_over = end, True
+        if self._item:
+            self._output.append(self._tell_done("incomplete"))
+        for call in map(CallerCall, self.part.waiting):
+            self._open_item(call.id, call.name)
+            self._text.append(call.arguments)
+            self._tell_in_item("response.function_call_arguments.delta", delta=call.arguments)
+            self._tell_text_done()
+            self._output.append(self._tell_done("completed"))
+        self._status = "completed"
+        self._tell("response.completed", response=self.response())
+
     def _finish(self, end: Record) -> None:
         self._end, self.is_over = end, True
         if self._item:
@@ -195,6 +233,28 @@ class ResponseState:
     # The response
 
     @property
+    def id(self) -> str:
+        return self.part.reply_id(self.entry.run_id)
+
+    def _continued(self) -> dict[str, str]:
+        """Return the response that a later part of a run continues."""
+        before = self.part.id_before(self.entry.run_id)
+        return {"previous_response_id": before} if before else {}
+
+    def _usage(self) -> dict[str, Any] | None:
+        """Return the token counts of the part's own model calls; details are unknown."""
+        if self._end is None or not (self.part.waiting or self._end.metadata.get("usage")):
+            return None
+        usage = self.part.usage(self._end)
+        return {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        }
+
+    @property
     def _is_choice(self) -> bool:
         """Whether the answer calls one of several tools; only the whole text says which."""
         return len(self._tools) > 1
@@ -203,7 +263,7 @@ class ResponseState:
         if not text:
             return []
         content = [{"type": "reasoning_text", "text": text}]
-        item = {"id": f"rs_{self._entry.run_id}", "type": "reasoning", "summary": []}
+        item = {"id": f"rs_{self.id}", "type": "reasoning", "summary": []}
         return [{**item, "content": content, "status": "completed"}]
 
     def _error(self) -> dict[str, str] | None:
@@ -225,31 +285,16 @@ class ResponseState:
 
 
 def fed(state: ResponseState, records: Sequence[Record]) -> ResponseState:
-    """Return a state fed with all records of a run."""
+    """Return a state fed with a run's records, up to the end of its part."""
     for record in records:
         state.feed(record)
-        if is_terminal(record):
+        if state.is_over:
             break
     return state
 
 
 def _part(text: str) -> Event:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _usage(end: Record | None) -> dict[str, Any] | None:
-    """Return the token counts of the run's own model calls; details are unknown."""
-    usage: Any = end.metadata.get("usage") if end else None
-    if usage is None:
-        return None
-    given, made = usage["prompt_tokens"], usage["completion_tokens"]
-    return {
-        "input_tokens": given,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": made,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": given + made,
-    }
 
 
 # What a response repeats of its request
@@ -261,6 +306,7 @@ def _asked_for(first: Record | None, entry: RunEntry) -> dict[str, Any]:
     notes = _notes_of(first)
     parameters: Mapping[str, Any] = about.get("parameters", {})
     forced = [{"type": "function", "name": name} for name in notes.get("tools", ())]
+    offered: Any = about.get("tools", ())
     return {
         "background": notes.get("background", False),
         "conversation": {"id": entry.session_id},
@@ -274,9 +320,22 @@ def _asked_for(first: Record | None, entry: RunEntry) -> dict[str, Any]:
         "temperature": parameters.get("temperature"),
         "text": {"format": _text_format(about.get("output_schema"), forced)},
         "tool_choice": _tool_choice(forced),
-        "tools": [{**tool, "parameters": None, "strict": None} for tool in forced],
+        "tools": [
+            *({**tool, "parameters": None, "strict": None} for tool in forced),
+            *map(_function, offered),
+        ],
         "top_p": parameters.get("top_p"),
         "truncation": "auto",
+    }
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool["name"],
+        "description": tool["description"],
+        "parameters": tool["input_schema"],
+        "strict": None,
     }
 
 

@@ -1,7 +1,8 @@
 """An MCP server in a process of its own, so that tests can kill it.
 
     tally.py stdio FILE
-    tally.py newer|older FILE PORT      over HTTP, in the newer or only in the older protocol
+    tally.py newer|older|sse FILE PORT  over HTTP, in the newer or only in the older protocol, or
+                                        over the older transport
 
 Each call of `add_line` and `wait` first adds a line to FILE, so a test can count what was done.
 """
@@ -11,10 +12,12 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 from mcp.server import MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from pydantic import BaseModel
 
 era, path = sys.argv[1], Path(sys.argv[2])
 server = MCPServer("tally")
@@ -41,6 +44,20 @@ async def wait(seconds: float) -> str:
 def variable(name: str) -> str:
     """Read a variable of the environment."""
     return os.environ.get(name, "not set")
+
+
+class Answer(BaseModel):
+    answer: str
+
+
+async def colour() -> Elicit[Answer]:
+    return Elicit("Which colour?", Answer)
+
+
+@server.tool()
+async def ask(answer: Annotated[Answer, Resolve(colour)]) -> str:
+    """Ask a question."""
+    return f"so {answer.answer}"
 
 
 @server.tool()
@@ -76,6 +93,6 @@ sys.stderr.write("noise\n")
 if era == "stdio":
     server.run("stdio")
 else:
-    app = server.streamable_http_app()
+    app = server.sse_app(sse_path="/mcp") if era == "sse" else server.streamable_http_app()
     served = Older(app) if era == "older" else app
     uvicorn.run(served, host="127.0.0.1", port=int(sys.argv[3]), log_level="critical")

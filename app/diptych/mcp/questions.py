@@ -1,0 +1,222 @@
+"""Questions of servers to people (elicitation), in both eras of the protocol.
+
+Up to 2025-11-25 a server asks over the open connection of a call. Since 2026-07-28 it returns its
+questions in place of a result, and the call is sent again with the answers; the state for that is
+recorded, so another process can continue the call.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import mcp_types
+from mcp import MCPError
+from mcp_types.jsonrpc import URL_ELICITATION_REQUIRED
+from pydantic import BaseModel, TypeAdapter
+
+from diptych.core.errors import ToolError
+from diptych.core.events import InputRequest
+from diptych.core.messages import JSON, JSONObject
+from diptych.ports import CallContext, InputAnswer
+
+MAX_ROUNDS = 10  # of questions and answers in one call, as in the SDK
+MAX_STATE_CHARS = 64 * 1024  # of what is recorded for another process
+FIRST_PAUSE, LAST_PAUSE = 0.05, 1.0  # seconds before a call without questions is sent again
+
+ResultT = TypeVar("ResultT")
+Send: TypeAlias = Callable[
+    [mcp_types.InputResponses | None, str | None],
+    Awaitable[ResultT | mcp_types.InputRequiredResult],
+]
+_REQUEST: TypeAdapter[mcp_types.InputRequest] = TypeAdapter(mcp_types.InputRequest)
+_ACCEPTED = InputAnswer("accept")
+_CANCELLED = InputAnswer("cancel")
+
+
+class OpenCall:
+    """A call in progress. Its time limit pauses while it waits for an answer."""
+
+    def __init__(self, name: str, context: CallContext, seconds: float) -> None:
+        self.name = name
+        self.context = context
+        self.timeout = asyncio.timeout(seconds)
+        self.began_at = asyncio.get_running_loop().time()
+        self._one_at_a_time = asyncio.Lock()
+        self._pages: dict[str, asyncio.Future[None]] = {}
+        self._end = asyncio.get_running_loop().create_future()
+
+    async def ask(self, request: mcp_types.ElicitRequest, state: JSON = None) -> InputAnswer:
+        """Ask, and return the answer: `cancel` once the call has ended, whose question it is.
+
+        A page that the server says was completed is accepted. Raises `ToolError` if the question
+        cannot be asked.
+        """
+        question, page = _question(request.params), _page(request.params)
+        async with self._one_at_a_time:
+            completed = self._pages[page] = asyncio.get_running_loop().create_future()
+            asking = asyncio.ensure_future(self._paused(question, state))
+            try:
+                ends = {asking, completed, self._end}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if asking.done() and not asking.cancelled():
+                    return asking.result()
+                return _ACCEPTED if completed.done() else _CANCELLED
+            finally:
+                asking.cancel()
+                del self._pages[page]
+
+    def complete_page(self, page: str) -> None:
+        """Accept the question about a page, if it is open."""
+        if page in self._pages and not self._pages[page].done():
+            self._pages[page].set_result(None)
+
+    def end(self) -> None:
+        """End the questions of the call, which has ended."""
+        self._end.cancel()
+
+    async def _paused(self, question: InputRequest, state: JSON) -> InputAnswer:
+        loop = asyncio.get_running_loop()
+        seconds_left = (self.timeout.when() or loop.time()) - loop.time()
+        self.timeout.reschedule(None)
+        try:
+            return await self.context.ask(question, state)
+        finally:
+            if not self._end.done():
+                self.timeout.reschedule(loop.time() + seconds_left)
+
+
+async def answered(call: OpenCall, send: Send[ResultT]) -> ResultT:
+    """Send a call, and again with the answers to its questions, until it has a result.
+
+    Raises `ToolError` if it asks for anything but elicitation, or without end.
+    """
+    questions, pause = _Questions.resumed(call), FIRST_PAUSE
+    responses, state = (await questions.ask(call), questions.state) if questions else (None, None)
+    may_need_pages = questions is None or not questions.of_error
+    for _ in range(MAX_ROUNDS):
+        try:
+            result = await send(responses, state)
+        except MCPError as error:
+            if error.code != URL_ELICITATION_REQUIRED or not may_need_pages:
+                raise
+            questions, may_need_pages = _Questions.of(error), False
+        else:
+            if not isinstance(result, mcp_types.InputRequiredResult):
+                return result
+            questions = _Questions(result.input_requests or {}, result.request_state)
+        if not questions.requests:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE)
+        responses, state = await questions.ask(call), questions.state
+    raise ToolError("failed", f"{call.name} asked more than {MAX_ROUNDS} times")
+
+
+@dataclass
+class _Questions:
+    """The questions of one round. `of_error`: the call was refused until pages are completed."""
+
+    requests: Mapping[str, mcp_types.InputRequest]
+    state: str | None = None
+    responses: mcp_types.InputResponses = field(default_factory=dict)
+    of_error: bool = False
+
+    @classmethod
+    def of(cls, error: MCPError) -> "_Questions":
+        """Return the questions of a `URL_ELICITATION_REQUIRED` error."""
+        data = mcp_types.ElicitationRequiredErrorData.model_validate(error.error.data)
+        requests = {
+            str(number): mcp_types.ElicitRequest(params=params)
+            for number, params in enumerate(data.elicitations)
+        }
+        return cls(requests, of_error=True)
+
+    @classmethod
+    def resumed(cls, call: OpenCall) -> "_Questions | None":
+        """Return the questions that another process asked, with the answer that came since."""
+        if (resumed := call.context.resumed) is None or not isinstance(resumed.state, dict):
+            return None
+        match resumed.state:
+            case {"requests": dict(requests), "responses": dict(responses), **more}:
+                parsed = {k: _REQUEST.validate_python(v) for k, v in requests.items()}
+                known = {k: mcp_types.ElicitResult.model_validate(v) for k, v in responses.items()}
+                state, of_error = more.get("state"), bool(more.get("of_error"))
+                questions = cls(parsed, state if isinstance(state, str) else None, {}, of_error)
+                questions.responses.update(known)
+                questions._answer_next(resumed.answer)
+                return questions
+        return None
+
+    async def ask(self, call: OpenCall) -> mcp_types.InputResponses | None:
+        """Ask what is open, one question after another; return the responses to send."""
+        for key, request in self.requests.items():
+            if key in self.responses:
+                continue
+            if not isinstance(request, mcp_types.ElicitRequest):
+                raise ToolError("failed", f"{call.name} needs {refusal(request.method)}")
+            self._answer_next(await call.ask(request, self._record()))
+        if not self.of_error:
+            return self.responses or None
+        actions = [
+            r.action for r in self.responses.values() if isinstance(r, mcp_types.ElicitResult)
+        ]
+        if any(action != "accept" for action in actions):
+            raise ToolError("failed", f"{call.name} needs a page that nobody completed")
+        return None
+
+    def _answer_next(self, answer: InputAnswer) -> None:
+        for key, request in self.requests.items():
+            if key not in self.responses and isinstance(request, mcp_types.ElicitRequest):
+                self.responses[key] = elicit_result(request, answer)
+                return
+
+    def _record(self) -> JSON:
+        """Return what another process needs to continue; None if it is too large to be recorded."""
+
+        def wire(values: Mapping[str, BaseModel]) -> JSONObject:
+            return {
+                key: value.model_dump(by_alias=True, mode="json", exclude_none=True)
+                for key, value in values.items()
+            }
+
+        record: JSONObject = {
+            "requests": wire(self.requests),
+            "responses": wire(self.responses),
+            "state": self.state,
+            "of_error": self.of_error,
+        }
+        return record if len(json.dumps(record)) <= MAX_STATE_CHARS else None
+
+
+def refusal(method: str) -> str:
+    """Say that we do not offer what a server requests, by its name."""
+    name = {"sampling/createMessage": "sampling", "roots/list": "roots"}.get(method, method)
+    return f"{name}, which Diptych does not offer"
+
+
+def elicit_result(request: mcp_types.ElicitRequest, answer: InputAnswer) -> mcp_types.ElicitResult:
+    """Return the response; the schema's defaults fill in for fields left out."""
+    if answer.action != "accept" or isinstance(request.params, mcp_types.ElicitRequestURLParams):
+        return mcp_types.ElicitResult(action=answer.action)
+    properties = request.params.requested_schema.get("properties")
+    fields = properties.items() if isinstance(properties, dict) else ()
+    defaults = {k: v["default"] for k, v in fields if isinstance(v, dict) and "default" in v}
+    content = {**defaults, **(answer.content or {})}
+    return mcp_types.ElicitResult.model_validate({"action": "accept", "content": content})
+
+
+def _question(params: mcp_types.ElicitRequestParams) -> InputRequest:
+    if isinstance(params, mcp_types.ElicitRequestURLParams):
+        if urlsplit(params.url).scheme not in ("http", "https"):
+            raise ToolError("failed", "it asks to open a URL that is not http or https")
+        return InputRequest("url", params.message, url=params.url)
+    return InputRequest("form", params.message, schema=params.requested_schema)
+
+
+def _page(params: mcp_types.ElicitRequestParams) -> str:
+    """Return the id of the page to complete; "" if the server will not say that it was."""
+    if not isinstance(params, mcp_types.ElicitRequestURLParams):
+        return ""
+    return params.elicitation_id or ""
