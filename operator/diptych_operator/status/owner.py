@@ -6,7 +6,7 @@ from typing import Any
 
 from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.kinds import Object
-from diptych_operator.status.condition import GOES_ON_BY_ITSELF, Condition, Problem
+from diptych_operator.status.condition import GOES_ON_BY_ITSELF, Condition, ConditionType, Problem
 from diptych_operator.status.pods import count_of, pod_problem, refusal, wanted_replicas
 
 _MAX_TEXT = 256  # characters of what a pod says
@@ -62,12 +62,11 @@ def kstatus(inputs: OwnerInputs) -> Iterator[Condition]:
     """Return the conditions for kstatus: Stalled, Reconciling, or neither."""
     refused = filter(None, map(refusal, inputs.deployments))
     problem = inputs.obstacle or next(refused, None)
-    if problem is None and inputs.is_rolled_out:
-        return
-    problem = problem or Problem("RollingOut", "A rollout is going on.")
-    ends_by_itself = problem.reason in {"RollingOut", *GOES_ON_BY_ITSELF}
-    kind = "Reconciling" if ends_by_itself else "Stalled"
-    yield Condition(kind, "True", problem.reason, problem.message)
+    if problem:
+        kind: ConditionType = "Reconciling" if problem.reason in GOES_ON_BY_ITSELF else "Stalled"
+        yield Condition(kind, "True", problem.reason, problem.message)
+    elif not inputs.is_rolled_out:
+        yield Condition("Reconciling", "True", "RollingOut", "A rollout is going on.")
 
 
 def pod_counts(inputs: OwnerInputs, labels: Mapping[str, str]) -> dict[str, Any]:
