@@ -233,7 +233,9 @@ def rpc_error(response: httpx.Response, status: int) -> Mapping[str, Any]:
     assert (body.keys(), body["jsonrpc"]) == ({"jsonrpc", "id", "error"}, "2.0")
     assert body["id"] is None
     error: dict[str, Any] = body["error"]
-    assert error["code"] == (-32603 if status == 429 or status >= 500 else -32600)
+    is_type = status == 415 and response.url.path.startswith("/a2a")
+    code = -32603 if status == 429 or status >= 500 else -32005 if is_type else -32600
+    assert error["code"] == code
     assert error["message"]
     (info,) = error["data"]
     assert info["reason"]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from email.utils import formatdate
 from functools import lru_cache
 
 from a2a.server.routes import create_agent_card_routes
@@ -23,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from diptych.a2a import extension
+from diptych.a2a.parts import DATA, TEXT, input_modes
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, PREFIX, AgentProfile
 from diptych.http.errors import REST_PATH
 
@@ -45,6 +47,7 @@ def card_routes(profile: AgentProfile) -> list[Route]:
 
 def _card_route(profile: AgentProfile, path: str, versions: Sequence[str]) -> Route:
     """Serve a card with an `ETag`. The SDK adds 0.3 fields to a card that has 0.3 interfaces."""
+    modified = formatdate(usegmt=True)
 
     @lru_cache(maxsize=CACHED_CARDS)
     def route_at(base: str) -> Route:
@@ -53,11 +56,33 @@ def _card_route(profile: AgentProfile, path: str, versions: Sequence[str]) -> Ro
         return route
 
     async def get_card(request: Request) -> Response:
-        base = _exposed_base(profile, request) or profile.public_url or _own_base(request)
-        response: Response = await route_at(base.rstrip("/")).endpoint(request)
+        response: Response = await route_at(base_url(profile, request)).endpoint(request)
+        response.headers["Last-Modified"] = modified
         return response
 
     return Route(path, get_card, methods=["GET"])
+
+
+def base_url(profile: AgentProfile, request: Request) -> str:
+    """Return the agent's base URL, as this caller knows it."""
+    base = _exposed_base(profile, request) or profile.public_url or _own_base(request)
+    return base.rstrip("/")
+
+
+def extended_card(profile: AgentProfile, base: str) -> AgentCard:
+    """Build the card for callers who may ask: with questions to try, tools and agents as skills."""
+    card = agent_card(profile, base, (PROTOCOL_VERSION_1_0,))
+    card.skills[0].examples.extend(profile.examples)
+    offers = profile.catalog()
+    card.skills.extend(
+        AgentSkill(id=name, name=name, description=tool.description, tags=["tool", tool.server])
+        for name, tool in offers.listed()
+    )
+    card.skills.extend(
+        AgentSkill(id=f"agent:{a.name}", name=a.name, description=a.description, tags=["agent"])
+        for a in offers.agents
+    )
+    return card
 
 
 def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> AgentCard:
@@ -76,8 +101,8 @@ def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> Age
         ],
         capabilities=AgentCapabilities(
             streaming=True,
-            push_notifications=False,
-            extended_agent_card=False,
+            push_notifications=profile.has_push,
+            extended_agent_card=True,
             extensions=[
                 AgentExtension(
                     uri=extension.URI,
@@ -87,8 +112,8 @@ def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> Age
                 )
             ],
         ),
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
+        default_input_modes=input_modes(profile.inputs),
+        default_output_modes=[TEXT] if profile.output_schema is None else [DATA, TEXT],
         skills=[skill],
         security_schemes=schemes,
         security_requirements=[SecurityRequirement(schemes={n: StringList()}) for n in schemes],

@@ -7,20 +7,25 @@ stream ends before its task; the client subscribes again and gets a snapshot.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import NoReturn
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
+    AgentCard,
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
     SendMessageConfiguration,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
+    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
@@ -28,6 +33,7 @@ from a2a.utils.errors import (
     InvalidParamsError,
     PushNotificationNotSupportedError,
     TaskNotCancelableError,
+    TaskNotFoundError,
     UnsupportedOperationError,
 )
 from a2a.utils.proto_utils import validate_proto_required_fields
@@ -40,6 +46,7 @@ from a2a.utils.task import (
 )
 
 from diptych.a2a import extension
+from diptych.a2a.card import extended_card
 from diptych.a2a.errors import ErrorTranslation
 from diptych.a2a.events import add_events
 from diptych.a2a.message import (
@@ -48,6 +55,7 @@ from diptych.a2a.message import (
     read_steering,
     takes_last_update_for_whole,
 )
+from diptych.a2a.push import PushSender, shown
 from diptych.a2a.replies import Replies
 from diptych.a2a.task import (
     TASK_STATES,
@@ -62,12 +70,15 @@ from diptych.access.grants import Right
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import RunLost, RunNotFound
 from diptych.core.waits import open_waits
+from diptych.http.agent_profile import AgentProfile
 from diptych.http.audit import What, audited
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, RunPage
 from diptych.runs.answers import collect
 
+BASE = "base"
+"""The key of the agent's base URL in the state of a call's context."""
 ATTEND_SECONDS = extension.LEASE_SECONDS / 6
 _MAX_TOKEN_CHARS = 512
 _NANOSECONDS = 1_000_000  # in a millisecond
@@ -76,8 +87,16 @@ _NANOSECONDS = 1_000_000  # in a millisecond
 class TaskHandler(RequestHandler):
     """Implements the SDK's request handler (A2A specification, 3.1)."""
 
-    def __init__(self, runs: GuardedRuns, *, replies: Replies | None = None) -> None:
+    def __init__(
+        self,
+        runs: GuardedRuns,
+        profile: AgentProfile,
+        pushes: PushSender | None = None,
+        replies: Replies | None = None,
+    ) -> None:
         self._runs = runs
+        self._profile = profile
+        self._pushes = pushes
         self._replies = replies
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
@@ -90,7 +109,7 @@ class TaskHandler(RequestHandler):
                 return submitted_task(entry, message, length)
             else:  # the message was sent before, or its task exists already
                 records = await self._runs.records(entry.run_id)
-            return task_snapshot(entry, records, length)
+            return self._task(entry, records, length)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
@@ -98,7 +117,7 @@ class TaskHandler(RequestHandler):
         with ErrorTranslation():
             entry = await self._start_or_steer(params, context)
             length = _history_length(params.configuration)
-            updates = _updates_for(entry, context, params)
+            updates = self._updates_for(entry, context, params)
             if params.message.task_id:
                 events = self._snapshot_and_updates(entry, updates, length)
             else:
@@ -115,7 +134,7 @@ class TaskHandler(RequestHandler):
             entry = await self._runs.entry(params.id)
             if entry.status in TERMINAL:
                 raise UnsupportedOperationError("the task has ended; read it with GetTask")
-            async for event in self._snapshot_and_updates(entry, _updates_for(entry, context)):
+            async for event in self._snapshot_and_updates(entry, self._updates_for(entry, context)):
                 yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
@@ -125,7 +144,7 @@ class TaskHandler(RequestHandler):
             entry = await self._runs.entry(params.id)
             self._runs.attend(params.id)  # a caller without a stream polls
             records = await self._runs.records(params.id)
-            task = task_snapshot(entry, records, _history_length(params))
+            task = self._task(entry, records, _history_length(params))
             return add_events(task, records) if _wants_events(context) else task
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
@@ -136,7 +155,7 @@ class TaskHandler(RequestHandler):
                 entry = await self._runs.cancel(params.id)
                 if entry.status not in TERMINAL - {"aborted"}:  # else it ended before the cancel
                     records = await self._runs.records(params.id)
-                    task = task_snapshot(entry, records)
+                    task = self._task(entry, records)
                     return add_events(task, records) if _wants_events(context) else task
             raise TaskNotCancelableError(f"the task has ended already: {entry.status}")
 
@@ -169,34 +188,93 @@ class TaskHandler(RequestHandler):
 
     async def on_get_extended_agent_card(
         self, params: object, context: ServerCallContext
-    ) -> NoReturn:
-        del params, context
-        raise UnsupportedOperationError("this agent has no extended card; its card says it all")
+    ) -> AgentCard:
+        del params
+        with ErrorTranslation():
+            current_caller().require(Right.ASK)
+            return extended_card(self._profile, context.state[BASE])
 
-    async def _refuse_push(self, params: object, context: ServerCallContext) -> NoReturn:
-        del params, context
-        raise PushNotificationNotSupportedError
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        del context
+        with ErrorTranslation():
+            validate_proto_required_fields(params)
+            entry = await self._runs.own_entry(params.task_id)
+            await self._push_sender.check(params)
+            return await self._put_push(entry, params)
 
-    on_create_task_push_notification_config = _refuse_push
-    on_get_task_push_notification_config = _refuse_push
-    on_list_task_push_notification_configs = _refuse_push
-    on_delete_task_push_notification_config = _refuse_push
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        del context
+        with ErrorTranslation():
+            validate_proto_required_fields(params)
+            for config in await self._push_configs(params.task_id):
+                if config.id == params.id:
+                    return config
+            raise TaskNotFoundError("the task has no push notification config with this id")
+
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        """List a task's configs; they are few, so all are on one page."""
+        del context
+        with ErrorTranslation():
+            validate_proto_required_fields(params)
+            configs = await self._push_configs(params.task_id)
+            return ListTaskPushNotificationConfigsResponse(configs=configs)
+
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        del context
+        with ErrorTranslation():
+            validate_proto_required_fields(params)
+            await self._runs.own_entry(params.task_id)
+            await self._push_sender.pushes.delete_push(params.task_id, params.id)
+
+    @property
+    def _push_sender(self) -> PushSender:
+        if self._pushes is None:
+            raise PushNotificationNotSupportedError
+        return self._pushes
+
+    async def _put_push(
+        self, entry: RunEntry, config: TaskPushNotificationConfig
+    ) -> TaskPushNotificationConfig:
+        config.task_id, config.id = entry.run_id, config.id or entry.run_id
+        await self._push_sender.put(entry, config)
+        return shown(config)
+
+    async def _push_configs(self, run_id: str) -> list[TaskPushNotificationConfig]:
+        await self._runs.own_entry(run_id)
+        pushes = await self._push_sender.pushes.pushes(run_id)
+        return [shown(TaskPushNotificationConfig.FromString(push.config)) for push in pushes]
 
     async def _start_or_steer(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> RunEntry:
         """Start a task, or steer or answer the one that the message names (3.4.3)."""
+        headers = context.state.get("headers", {})
         if self._replies and params.message.task_id and await self._replies.take(params.message):
             return await self._runs.entry(params.message.task_id)
-        request = read_a2a_request(params, context.state.get("headers", {}))
+        request = read_a2a_request(params, headers, self._profile.inputs)
         validate_history_length(params.configuration)
-        message = params.message
+        message, push = params.message, None
+        if params.configuration.HasField("task_push_notification_config"):
+            push = params.configuration.task_push_notification_config
+            await self._push_sender.check(push)
         if not message.task_id:
-            return await self._runs.start(request)
-        entry = await self._entry_to("steer", Right.ASK, message.task_id)
-        if message.context_id not in ("", entry.session_id):
-            raise InvalidParamsError("message.contextId is not the context of message.taskId")
-        return await self._runs.send_message(entry.run_id, read_steering(message, request))
+            entry = await self._runs.start(request)
+        else:
+            entry = await self._entry_to("steer", Right.ASK, message.task_id)
+            if message.context_id not in ("", entry.session_id):
+                raise InvalidParamsError("message.contextId is not the context of message.taskId")
+            entry = await self._runs.send_message(entry.run_id, read_steering(message, request))
+        if push:
+            await self._put_push(entry, push)
+        return entry
 
     async def _entry_to(self, what: What, right: Right, run_id: str) -> RunEntry:
         """Return a task's run for a change; a refused caller is written to the audit log."""
@@ -205,6 +283,23 @@ class TaskHandler(RequestHandler):
         except RunNotFound:
             with audited(current_caller(), right, what, run_id):
                 raise
+
+    def _task(self, entry: RunEntry, records: Sequence[Record], length: int | None = None) -> Task:
+        return task_snapshot(entry, records, length, self._profile.output_schema)
+
+    def _updates_for(
+        self, entry: RunEntry, context: ServerCallContext, sent: SendMessageRequest | None = None
+    ) -> TaskUpdates:
+        """Return a task's updates in the form that suits the client that sent the message."""
+        ends_whole = sent is not None and takes_last_update_for_whole(sent.message)
+        is_whole = sent is not None and joins_by_blanks(sent, context.state.get("headers", {}))
+        return TaskUpdates(
+            entry,
+            tells_events=_wants_events(context),
+            ends_whole=ends_whole,
+            has_pieces=not is_whole,
+            schema=self._profile.output_schema,
+        )
 
     async def _records_until_end(self, run_id: str) -> list[Record]:
         """Wait until a task ends or needs somebody; return its records (3.2.2).
@@ -227,7 +322,7 @@ class TaskHandler(RequestHandler):
         records = await self._runs.records(entry.run_id)
         list(updates.of(records))  # the snapshot has these already
         seq = records[-1].seq
-        yield task_snapshot(entry, records, length)
+        yield self._task(entry, records, length)
         for update in updates.events_of(records):
             yield update
         del records  # not held while a slow reader takes the rest
@@ -283,21 +378,10 @@ class TaskHandler(RequestHandler):
             records = (await self._runs.records(entry.run_id))[: entry.seq]
         except (RunNotFound, RunLost):
             return None
-        task = task_snapshot(entry, records, _history_length(params))
+        task = self._task(entry, records, _history_length(params))
         if not params.include_artifacts:
             task.ClearField("artifacts")
         return task
-
-
-def _updates_for(
-    entry: RunEntry, context: ServerCallContext, sent: SendMessageRequest | None = None
-) -> TaskUpdates:
-    """Return a task's updates in the form that suits the client that sent the message."""
-    ends_whole = sent is not None and takes_last_update_for_whole(sent.message)
-    is_whole = sent is not None and joins_by_blanks(sent, context.state.get("headers", {}))
-    return TaskUpdates(
-        entry, tells_events=_wants_events(context), ends_whole=ends_whole, has_pieces=not is_whole
-    )
 
 
 def _wants_events(context: ServerCallContext) -> bool:

@@ -1,21 +1,18 @@
 """Reads and validates A2A messages."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from a2a.types import Message, Part, Role, SendMessageRequest
 from a2a.utils.constants import VERSION_HEADER
-from a2a.utils.errors import (
-    ContentTypeNotSupportedError,
-    InvalidParamsError,
-    PushNotificationNotSupportedError,
-)
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.a2a import extension
+from diptych.a2a.parts import read_part
 from diptych.core import messages
 from diptych.core.events import MessageQueued
 from diptych.http.run_request import idempotency_key, origin, sha256
@@ -30,23 +27,27 @@ _ADK_MARK = "is_user_input"
 """Google ADK marks parts so that its user, or an agent of its own, said."""
 
 
-def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
+def read_a2a_request(
+    request: SendMessageRequest, headers: Mapping[str, str], inputs: Collection[str] = ()
+) -> RunRequest:
     """Read a task with the extension's context, call path and deadline.
 
     The caller's context precedes the task, so that the model reads one conversation. `headers` have
-    lower-case names. Raises A2A errors, and `InvalidRequest` for invalid extension data.
+    lower-case names, `inputs` is the manifest's `model.inputs`. Raises A2A errors, and
+    `InvalidRequest` for invalid extension data.
     """
     message = request.message
     _validate(request)
-    context, texts = _read_parts(message)
-    task = "\n".join(texts)
-    if not task.strip():
+    context, read = _read_parts(message, inputs)
+    task = "\n".join(part for part in read if isinstance(part, str))
+    files = tuple(part for part in read if not isinstance(part, str))
+    if not (task.strip() or files):
         raise InvalidParamsError("the message has no text; send the task as a text part")
     metadata = _json(message.metadata).get(extension.URI)
     about = extension.read_metadata(extension.from_wire(metadata))
     comes_from = origin(headers, path=about.path, seconds=about.deadline)
     return RunRequest(
-        messages=(*context, messages.Message("user", task)),
+        messages=(*context, messages.Message("user", task, parts=files)),
         session_id=message.context_id or None,
         origin=replace(
             comes_from,
@@ -66,6 +67,11 @@ def read_steering(message: Message, request: RunRequest) -> MessageQueued:
 
     `request` comes from `read_a2a_request`.
     """
+    if request.messages[-1].parts:
+        raise ContentTypeNotSupportedError(
+            "a message to a task that runs takes text and data; send files with a new task of its "
+            "context"
+        )
     message_id = message.message_id
     if len(message_id) > _MAX_ID:
         message_id = sha256(message_id.encode())
@@ -77,7 +83,7 @@ def as_sent(message: Message) -> Message:
     shown = Message()
     shown.CopyFrom(message)
     del shown.parts[:]
-    shown.parts.extend(part for part in message.parts if part.HasField("text"))
+    shown.parts.extend(part for part in message.parts if not _is_context(part))
     shown.metadata.fields.pop(extension.URI, None)
     if not shown.metadata.fields:
         shown.ClearField("metadata")
@@ -124,8 +130,6 @@ def _validate(request: SendMessageRequest) -> None:
         raise InvalidParamsError("message.role must be ROLE_USER")
     if message.context_id and not SESSION_ID.fullmatch(message.context_id):
         raise InvalidParamsError("message.contextId must match [A-Za-z0-9._-]{1,128}")
-    if request.configuration.HasField("task_push_notification_config"):
-        raise PushNotificationNotSupportedError
 
 
 def _idempotency_key(message: Message) -> IdempotencyKey:
@@ -138,28 +142,23 @@ def _idempotency_key(message: Message) -> IdempotencyKey:
     return idempotency_key("a2a", sha256(name.encode()), parts)
 
 
-def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[str]]:
+def _read_parts(
+    message: Message, inputs: Collection[str]
+) -> tuple[tuple[messages.Message, ...], list[str | messages.JSONObject]]:
     context: tuple[messages.Message, ...] = ()
-    texts: list[str] = []
+    read: list[str | messages.JSONObject] = []
     for part in message.parts:
-        match part.WhichOneof("content"):
-            case "text":
-                texts.append(part.text)
-            case "data" if extension.URI in part.metadata:
-                context += extension.read_context(_json(part.data))
-            case "data" if part.media_type == _AG2_HISTORY:
-                continue
-            case kind:
-                raise ContentTypeNotSupportedError(_unsupported_part(kind, part))
-    return context, texts
+        if not _is_context(part):
+            read.append(read_part(part, inputs))
+        elif extension.URI in part.metadata:
+            context += extension.read_context(_json(part.data))
+    return context, read
 
 
-def _unsupported_part(kind: str | None, part: Part) -> str:
-    media_type = f" ({part.media_type[:100]})" if part.media_type else ""
-    return (
-        f"a part of kind {kind or 'none'}{media_type} is not accepted: send text parts; "
-        f"data is accepted only under the extension {extension.URI}"
-    )
+def _is_context(part: Part) -> bool:
+    """Whether a part has earlier messages: our extension's, or AG2's."""
+    is_ours = extension.URI in part.metadata
+    return part.HasField("data") and (is_ours or part.media_type == _AG2_HISTORY)
 
 
 def _json(message: ProtobufMessage) -> Any:  # noqa: ANN401 - whatever the caller sent

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from a2a.types import Artifact, Message, Part, Role, StreamResponse, Task, TaskState, TaskStatus
 
-from diptych.a2a.extension import TaskReport, json_of, metadata_under_uri, read_finish_reason
+from diptych.a2a.extension import URI, TaskReport, json_of, metadata_under_uri, read_finish_reason
 from diptych.core.errors import DelegationError
 from diptych.core.messages import JSON, CallOutput, ChildRun, FinishReason
 from diptych.core.text import one_line, well_formed
@@ -68,6 +68,8 @@ class Content:
         for part in parts:
             if part.HasField("data"):
                 self._add_value(json_of(part.data))
+            elif URI in part.metadata:
+                continue  # a file out of the value
             elif (text := _part_text(part)) and self.size <= MAX_ANSWER_CHARS:
                 before = "".join(self._texts[-1:] + new[-1:])[-1:]
                 is_file = not part.HasField("text")

@@ -12,7 +12,9 @@ from urllib.parse import urlencode
 import orjson
 from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
+from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
+from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.types import TaskState
 from a2a.utils import json_utils
 from a2a.utils.error_handlers import build_rest_error_payload
@@ -30,8 +32,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from diptych.a2a import extension
-from diptych.a2a.card import RPC_PATH, card_routes
-from diptych.a2a.handler import TaskHandler
+from diptych.a2a.card import RPC_PATH, base_url, card_routes
+from diptych.a2a.handler import BASE, TaskHandler
+from diptych.a2a.push import PushSender
 from diptych.a2a.replies import Replies
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.errors import REST_PATH, STATUS_OF_CODE, status_name
@@ -51,25 +54,31 @@ _UNREADABLE = "unknown exception"  # says the SDK over REST; errors of our metho
 def a2a_routes(
     runs: GuardedRuns,
     profile: AgentProfile,
+    pushes: PushSender | None = None,
     *,
     replies: Replies | None = None,
     shutdown_grace_period: float = SHUTDOWN_GRACE,
 ) -> list[Route]:
-    """Return the routes of A2A; without `replies` clients cannot answer waiting calls.
+    """Return the routes of A2A.
+
+    Without `pushes` there are no push notifications; without `replies` clients cannot answer
+    waiting calls.
 
     `shutdown_grace_period` is how many seconds open streams get to end when the server stops; it
     must be less than the server's own graceful timeout.
     """
-    handler = TaskHandler(runs, replies=replies)
+    handler, contexts = TaskHandler(runs, profile, pushes, replies), _Contexts(profile)
     (rpc,) = create_jsonrpc_routes(
         handler,
         RPC_PATH,
+        context_builder=contexts,
         enable_v0_3_compat=True,
         shutdown_grace_period=shutdown_grace_period,
     )
     rest = create_rest_routes(
         handler,
         path_prefix=REST_PATH,
+        context_builder=contexts,
         enable_v0_3_compat=True,
         shutdown_grace_period=shutdown_grace_period,
     )
@@ -79,6 +88,18 @@ def a2a_routes(
         # without the SDK's mount for tenants, which would take every path that has two parts
         *(_rest_route(route) for route in rest if isinstance(route, Route)),
     ]
+
+
+class _Contexts(DefaultServerCallContextBuilder):
+    """Adds the agent's base URL to the contexts of calls."""
+
+    def __init__(self, profile: AgentProfile) -> None:
+        self._profile = profile
+
+    def build(self, request: Request) -> ServerCallContext:
+        context = super().build(request)
+        context.state[BASE] = base_url(self._profile, request)
+        return context
 
 
 def _rpc_route(path: str, rpc: Route) -> Route:
@@ -107,6 +128,8 @@ def _rest_route(route: Route) -> Route:
             response = await _begun(response)
         if response.status_code >= _FIRST_ERROR:
             return _rest_error(orjson.loads(response.body), is_older)
+        if not isinstance(response, EventSourceResponse):
+            response.headers["Content-Type"] = "application/json"  # as 11.1 says
         _name_extension(request, response)
         return response
 

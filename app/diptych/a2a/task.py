@@ -25,6 +25,7 @@ from diptych.a2a import extension
 from diptych.a2a.events import notice_event, record_event
 from diptych.a2a.extension import TaskReport, report_value, under_uri
 from diptych.a2a.message import as_sent, read_notes
+from diptych.a2a.parts import answer_parts
 from diptych.budgets.recorded_use import RecordedUse
 from diptych.core.codec import Record, is_terminal
 from diptych.core.messages import JSON, JSONObject
@@ -33,6 +34,7 @@ from diptych.core.waits import note_waits, open_waits
 from diptych.http.views import timestamp
 from diptych.ports import Item
 from diptych.ports.entries import RunEntry
+from diptych.ports.ids import public_id
 from diptych.runs.answers import answers_so_far, end_code
 
 ANSWER = "answer"
@@ -69,10 +71,12 @@ def task_snapshot(
     entry: RunEntry,
     records: Sequence[Record],
     history_length: int | None = None,
+    schema: JSONObject | None = None,
 ) -> Task:
     """Return the whole task with its last `history_length` messages (None: all).
 
-    The state comes from the records, as the entry may be older.
+    The state comes from the records, as the entry may be older. `schema` is the agent's output
+    schema.
     """
     answers = answers_so_far(records)
     ends = [r for r in records if r.event_type == "agent_response"]
@@ -82,7 +86,7 @@ def task_snapshot(
         context_id=entry.session_id,
         status=_latest_status(entry, records),
         artifacts=[
-            _artifact(turn, well_formed(text), end)
+            _artifact(turn, well_formed(text), end, schema)
             for turn, (text, end) in enumerate(zip_longest(answers, ends), 1)
             if text
         ],
@@ -113,8 +117,10 @@ class TaskUpdates:
         tells_events: bool = False,
         ends_whole: bool = False,
         has_pieces: bool = True,
+        schema: JSONObject | None = None,
     ) -> None:
         self._entry = entry
+        self._schema = schema
         self._tells_events = tells_events
         self._ends_whole = ends_whole
         self._has_pieces = has_pieces
@@ -177,7 +183,7 @@ class TaskUpdates:
         return TaskArtifactUpdateEvent(
             task_id=self._entry.run_id,
             context_id=self._entry.session_id,
-            artifact=_artifact(self._turn, text, end),
+            artifact=_artifact(self._turn, text, end, self._schema),
             append=appends,
             last_chunk=end is not None,
         )
@@ -202,18 +208,19 @@ class TaskUpdates:
         )
 
 
-def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
+def _artifact(turn: int, text: str, end: Record | None, schema: JSONObject | None) -> Artifact:
     """Return an answer or a piece of it.
 
-    `end` is the answer's record, for the last piece. A typed answer has its value beside its text;
-    a truncated one is marked.
+    `end` is the answer's record, for the last piece. A typed answer has its value, and the files
+    in it, beside its text; a truncated one is marked.
     """
     artifact_id = ANSWER if turn == 1 else f"{ANSWER}-{turn}"
-    artifact = Artifact(artifact_id=artifact_id, parts=[Part(text=text)])
+    artifact = Artifact(artifact_id=artifact_id)
     if end is not None and end.metadata.get("is_json"):
-        part = Part(media_type="application/json")
-        ParseDict(orjson.loads(_text(end.content)), part.data)
-        artifact.parts.append(part)
+        artifact.parts.extend(answer_parts(_text(end.content), schema))
+        artifact.parts[-1].text = text  # perhaps only what was not streamed before
+    else:
+        artifact.parts.append(Part(text=text))
     if end is not None and (reason := end.metadata.get("finish_reason", "stop")) != "stop":
         artifact.extensions.append(extension.URI)
         artifact.metadata.update(under_uri({"finish_reason": str(reason)}))
@@ -293,7 +300,7 @@ def _message(record: Record, role: Role, text: str) -> Message:
     return Message(
         message_id=str(record.metadata.get("message_id", f"{record.run_id}-{record.seq}")),
         task_id=record.run_id,
-        context_id=record.session_id,
+        context_id=public_id(record.session_id),
         role=role,
         parts=[Part(text=text)],
     )

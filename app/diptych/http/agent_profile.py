@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diptych.core.catalog import Catalog
+from diptych.core.messages import JSONObject
+
 CARD_PATH = "/.well-known/agent-card.json"
 OLDER_CARD_PATHS = ("/.well-known/agent.json", "/a2a/v0.3/.well-known/agent-card.json")
 """Of the card for clients of A2A 0.3: a path that such clients know, and the usual one below a base
@@ -23,7 +26,8 @@ class AgentProfile:
     `public_url` is the base URL; None means that of each request. Callers at the host of
     `exposed_url` are shown that URL instead. With `asks_for_token` requests need a key or token;
     `issuers` are the URLs of accepted OIDC issuers. `models` returns names, fallbacks last;
-    `examples` are questions to try.
+    `examples` are questions to try. `inputs` are the model's input kinds besides text. `catalog`
+    returns what the agent can call now.
     """
 
     name: str
@@ -35,3 +39,7 @@ class AgentProfile:
     issuers: tuple[str, ...] = ()
     models: Callable[[], tuple[str, ...]] = tuple
     examples: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    output_schema: JSONObject | None = None
+    catalog: Callable[[], Catalog] = Catalog
+    has_push: bool = False

@@ -102,6 +102,7 @@ STATUS_OF_CODE = {
 _MODEL_FAILED = 502
 _RETRY_AFTER = {"store_away": "2", "not_answered": "2", "store_full": "10", "handed_over": "1"}
 _RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
+_A2A_CONTENT_TYPE = -32005  # ContentTypeNotSupportedError (A2A, 5.4)
 _RPC_PATHS = ("/a2a", "/a2a/", MCP_PATH)
 _METHODS = ("DELETE", "GET", "HEAD", "POST")
 _JSON = "application/json"
@@ -184,7 +185,7 @@ def error_response(
     reason = str(error["code"] or _title(status)).upper()
     media_type = _JSON
     if path in _RPC_PATHS:
-        body = _rpc_error(status, error["message"], reason)
+        body = _rpc_error(path, status, error["message"], reason)
     elif is_rest_path(path):
         body = _rest_error(status, error["message"], reason)
     elif not path.startswith("/v1/"):
@@ -216,10 +217,12 @@ def _rest_error(status: int, message: str, reason: str) -> dict[str, Any]:
     return {"error": {"code": status, "status": name, "message": message, "details": details}}
 
 
-def _rpc_error(status: int, message: str, reason: str) -> dict[str, Any]:
+def _rpc_error(path: str, status: int, message: str, reason: str) -> dict[str, Any]:
     """Return a JSON-RPC error with a null id, as the request was not parsed."""
     is_ours = status in _SERVER_ERRORS or status == HTTPStatus.TOO_MANY_REQUESTS
     code = _RPC_INTERNAL_ERROR if is_ours else _RPC_INVALID_REQUEST
+    if status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE and path != MCP_PATH:
+        code = _A2A_CONTENT_TYPE
     error = {"code": code, "message": message, "data": [_error_info(reason)]}
     return {"jsonrpc": "2.0", "id": None, "error": error}
 

@@ -106,6 +106,11 @@ WebOrigin: TypeAlias = Annotated[
 ]
 
 
+WebhookHost: TypeAlias = Annotated[
+    str, pattern(r"[a-z0-9._-]{1,253}|[0-9a-f:.]{2,45}", "must be a host in lower case", 253)
+]
+
+
 class ChatSpec(StrictModel):
     """What the callers of the HTTP API may bring with a chat, and from which web pages."""
 
@@ -124,6 +129,10 @@ class ChatSpec(StrictModel):
     cors_origins: ShortList[WebOrigin] = _CHAT.cors_origins
     """The origins of web pages whose scripts may use the paths under `/v1/` (CORS); "*" means all.
     An agent on loopback refuses pages of other hosts all the same."""
+    webhook_hosts: ShortList[WebhookHost] = _CHAT.webhook_hosts
+    """Hosts inside the network, such as `inbox.team.svc`, to which callers may have push
+    notifications of A2A sent: their addresses may be private, and their URLs begin with http://.
+    Public hosts need no entry, but https://."""
 
 
 class PeerSpec(StrictModel):

@@ -138,13 +138,15 @@ class ChatConfig:
     With `caller_system` `off` their system messages are left out, in every protocol. With
     `caller_tools` `pass` the model may call their tools, which they run themselves.
     `allow_parameters` of a chat reach the model. `cors_origins` holds the origins of web pages
-    that may use the API; `*` stands for all.
+    that may use the API; `*` stands for all. Push notifications may go to `webhook_hosts` though
+    their addresses are private, and without TLS.
     """
 
     caller_system: Literal["quote", "off"] = "quote"
     caller_tools: CallerTools = "refuse"
     allow_parameters: tuple[CallerParameter, ...] = ()
     cors_origins: tuple[str, ...] = ()
+    webhook_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

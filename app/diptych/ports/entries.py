@@ -85,3 +85,20 @@ class Opened:
     entry: RunEntry
     lease: Lease | None
     is_new: bool = True
+
+
+TAKEN_SECONDS = 60.0
+"""A push stays with the process that took it for so long, unless renewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Where a caller wants to be notified of a run; all up to the record `seq` has been sent.
+
+    The `config`, which may hold secrets, means nothing to the store.
+    """
+
+    run_id: str
+    config_id: str
+    config: bytes
+    seq: int = 0

@@ -12,6 +12,7 @@ from diptych.ports.entries import (
     IdempotencyKey,
     Lease,
     Opened,
+    Push,
     QueueHead,
     RunEntry,
     RunPage,
@@ -279,6 +280,37 @@ class Vault(Protocol):
 
     async def take(self, key: str) -> bytes | None:
         """Return a value and delete it: only one caller gets it."""
+        ...
+
+
+class Pushes(Protocol):
+    """The push notifications that callers want, deleted with their runs.
+
+    The process that takes a push sends its notifications, and postpones it again and again until
+    all are sent. If the process dies, the push becomes due, and another one takes it.
+    """
+
+    async def put_push(self, push: Push, seconds: float | None) -> None:
+        """Store a push, in place of any with its ids; it is due in `seconds`, or never.
+
+        Raises `RunNotFound` and `RunLost` as `EventLog` does.
+        """
+        ...
+
+    async def pushes(self, run_id: str) -> Sequence[Push]:
+        """Return the pushes of a run, in order of their ids; none for an unknown run."""
+        ...
+
+    async def delete_push(self, run_id: str, config_id: str) -> None:
+        """Delete a push; an unknown one is ignored."""
+        ...
+
+    async def take_due_pushes(self, seconds: float) -> Sequence[Push]:
+        """Return some of the pushes that are due, and postpone each by `seconds`."""
+        ...
+
+    async def advance_push(self, push: Push, seconds: float | None) -> bytes | None:
+        """Set a push's `seq`, and when it is due; return its config now, None if it was deleted."""
         ...
 
 

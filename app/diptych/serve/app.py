@@ -43,6 +43,7 @@ from diptych.ports.stores import Stores
 from diptych.runs.service import RunService
 
 if TYPE_CHECKING:
+    from diptych.a2a.push import PushSender
     from diptych.mcp.sign_in import SignIns
 
 A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
@@ -72,6 +73,7 @@ class AppDependencies:
     triggers: tuple[TriggerConfig, ...] = ()
     output_schema: JSONObject | None = None
     sign_ins: "SignIns | None" = None  # None: no tool server has `auth`
+    push_sender: "Callable[[], PushSender] | None" = None  # None: no push notifications
 
 
 class AgentApp(FastAPI):
@@ -162,7 +164,10 @@ def _a2a_routes(runs: GuardedRuns, dependencies: AppDependencies) -> Sequence[Ba
     from diptych.a2a.replies import Replies  # noqa: PLC0415 - see `LazyRoutes`
     from diptych.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
-    return a2a_routes(runs, dependencies.profile, replies=Replies(dependencies.runs))
+    push_sender = dependencies.push_sender
+    pushes = push_sender() if push_sender else None
+    replies = Replies(dependencies.runs)
+    return a2a_routes(runs, dependencies.profile, pushes, replies=replies)
 
 
 def _mcp_routes(

@@ -161,7 +161,7 @@ async def examine_server(
     faults, left_out = list[str](), list[str]()
     for entry in unavailable:
         # Tools are named where they have changed since they were pinned: that is a fault.
-        is_fault = not tools or entry.kind != "tool" or entry.tools
+        is_fault = not tools or entry.kind != "tool" or bool(entry.tools)
         is_fault = is_fault and not (server.auth and server.auth.is_personal)
         (faults if is_fault else left_out).append(entry.reason)
     reason, besides = next(iter(faults), None), tuple(left_out)

@@ -4,6 +4,7 @@ This is the composition root: the only place that knows both the ports and the a
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from diptych.access.grants import Right
 from diptych.access.tokens import Issuer
 from diptych.core.budget import Prices
 from diptych.core.catalog import Catalog, Unavailable
-from diptych.core.errors import ConfigError
+from diptych.core.errors import ConfigError, StoreError
 from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.health import Readiness
@@ -31,6 +32,7 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.net.name_server import NameServerWatch, has_host_name
 from diptych.policy.unmatched import Unmatched, unmatched
 from diptych.ports import Model
+from diptych.ports.entries import TAKEN_SECONDS
 from diptych.runs.backends import Backends, StepGate
 from diptych.runs.catalog_recorder import starting_format
 from diptych.runs.hooks import Hooks
@@ -57,12 +59,14 @@ from diptych.telemetry.metrics import Metrics, render
 
 if TYPE_CHECKING:
     from diptych.a2a.local_agent import LocalAgent
+    from diptych.a2a.push import PushSender
     from diptych.runs.http_hooks import HttpHooks
     from diptych.serve.adapters import Store
     from diptych.telemetry.agent_traces import AgentTraces
     from diptych.telemetry.process_traces import ProcessTraces
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
+DUE_PUSHES_SECONDS = 15.0  # between two looks for push notifications that nobody sends
 OFFERS_SECONDS = 5.0  # between two looks at what tool servers offer
 START_SECONDS = 65.0  # a command has 60 s to start; whoever asks one question waits for it
 LOCAL_PERSON = "local"  # of whom tokens are at an agent on loopback, which asks nobody who it is
@@ -164,6 +168,7 @@ class HostedAgent:
         self._policy: AccessPolicy | None = None  # None while it is open
         self._name_server = NameServerWatch(lambda: bool(self._behind_names(self._unavailable())))
         self._first_connect: asyncio.Task[None] | None = None
+        self._pushes: PushSender | None = None
         self._watches: list[asyncio.Task[None]] = []  # for `/ready`, and for the log
 
     def _backends(self, hooks: Hooks) -> Backends:
@@ -198,6 +203,7 @@ class HostedAgent:
             self._watches.append(asyncio.create_task(self._log_unmatched()))
         if self.url:  # others have no `/ready`
             self._watches.append(asyncio.create_task(self._name_server.run()))
+            self._watches.append(asyncio.create_task(self._take_due_pushes()))
             self._model.watch()
         return self
 
@@ -210,6 +216,8 @@ class HostedAgent:
         try:
             await self.runs.close()
         finally:
+            if self._pushes:
+                await self._pushes.aclose()
             await self._budgets.aclose()
             for task in filter(None, (self._first_connect, *self._watches)):
                 task.cancel()
@@ -225,6 +233,27 @@ class HostedAgent:
         if self._traces is None or (trace := self._traces.current_traceparent()) is None:
             return request
         return replace(request, origin=replace(request.origin, traceparent=trace))
+
+    def _push_sender(self) -> "PushSender":
+        from diptych.a2a.push import PushSender  # noqa: PLC0415 - heavy, and rarely needed
+
+        self._pushes = self._pushes or PushSender(
+            self.runs,
+            self._store or self._memory,
+            self._config.chat.webhook_hosts,
+            self._config.definition.settings.output_schema,
+        )
+        return self._pushes
+
+    async def _take_due_pushes(self) -> None:
+        """Send what other processes have left unsent, until cancelled."""
+        if self._store is None:
+            return
+        while True:
+            await asyncio.sleep(DUE_PUSHES_SECONDS)
+            with contextlib.suppress(StoreError):
+                for push in await self._store.take_due_pushes(TAKEN_SECONDS):
+                    self._push_sender().send(push)
 
     async def run_schedules(self) -> None:
         """Start the runs of the agent's schedules, until cancelled."""
@@ -255,6 +284,10 @@ class HostedAgent:
             issuers,
             models=self._model_names,
             examples=config.examples,
+            inputs=config.model.inputs if config.model else (),
+            output_schema=config.definition.settings.output_schema,
+            catalog=self._catalog,
+            has_push=bool(self.url),
         )
 
     def _model_names(self) -> tuple[str, ...]:
@@ -306,6 +339,7 @@ class HostedAgent:
             has_docs=has_docs,
             catalog=self._catalog,
             sign_ins=self._sign_ins,
+            push_sender=self._push_sender if self.url else None,
         )
         return partial(create_app, dependencies, on_loopback=on_loopback)
 

@@ -24,6 +24,7 @@ from a2a.types import (
     TaskState,
 )
 from a2a.utils.errors import InvalidParamsError
+from google.protobuf.json_format import ParseDict
 from support.a2a_wires import USUAL, Wire, client_over, over_each_wire
 from support.doubles import ListeningModel
 from support.face import LOCAL, Face, Speaker, replicas
@@ -79,6 +80,8 @@ async def test_a_task_shows_each_message_as_it_was_sent(wire: Wire) -> None:
         sent = asking("```\na\n```", name, task, metadata={"skillId": "x"})
         sent.message.parts.append(Part(text="Explain", metadata={"lang": "en"}))
         sent.message.extensions.append("https://example.com/ext")
+        sent.message.parts.append(Part(raw=b"a: 1", filename="a.yml", media_type="text/yaml"))
+        sent.message.parts.append(ParseDict({"data": {"b": [1, None]}}, Part()))
         return sent
 
     model = ListeningModel(SLOW, "{}", "Voilà.")
@@ -93,7 +96,7 @@ async def test_a_task_shows_each_message_as_it_was_sent(wire: Wire) -> None:
             sent = said(message.message_id).message
             sent.task_id, sent.context_id = task.id, task.context_id
             assert message == sent
-    assert "```\na\n```\nExplain" in model.requests[0][-1].content
+    assert '```\na\n```\nExplain\na: 1\n{"b":[1,null]}' in model.requests[0][-1].content
 
 
 async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task() -> None:

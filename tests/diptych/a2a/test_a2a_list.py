@@ -218,7 +218,6 @@ async def test_what_cannot_be_done_has_the_specifications_error() -> None:
             ("SendMessage", {"message": said(message_id="m-3"), "configuration": pushing}, -32003),
             ("CancelTask", {"id": task["id"]}, -32002),
             ("SubscribeToTask", {"id": task["id"]}, -32004),
-            ("GetExtendedAgentCard", {}, -32004),
             ("CreateTaskPushNotificationConfig", {"taskId": task["id"], "url": "x"}, -32003),
             ("message/receive", {}, -32601),
         ):

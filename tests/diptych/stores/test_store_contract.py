@@ -22,8 +22,8 @@ from diptych.core.errors import (
 )
 from diptych.core.messages import Message
 from diptych.ports import SessionLeases
-from diptych.ports.entries import IdempotencyKey, Lease, RunEntry
-from diptych.ports.stores import EventLog, Sessions
+from diptych.ports.entries import IdempotencyKey, Lease, Push, RunEntry
+from diptych.ports.stores import EventLog, Pushes, Sessions
 from diptych.stores.memory.store import MemoryStore
 from diptych.stores.redis import RedisSettings, RedisStore
 from diptych.stores.sqlite import SqliteStore
@@ -36,6 +36,7 @@ class Store:
     log: EventLog
     sessions: Sessions
     leases: SessionLeases
+    pushes: Pushes
 
     def run_id(self) -> str:
         return f"run-{self.log.epoch}-{secrets.token_hex(16)}"
@@ -63,18 +64,18 @@ def record(entry: RunEntry, seq: int, event_type: str = "text", **rest: Any) -> 
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     if request.param == "memory":
         memory = MemoryStore("0000000a")
-        yield Store(memory, memory, memory.leases)
+        yield Store(memory, memory, memory.leases, memory)
         return
     if request.param == "sqlite":
         local = SqliteStore(tmp_path / "helper.sqlite")
         await local.start()
-        yield Store(local, local, local)
+        yield Store(local, local, local, local)
         await local.aclose()
         return
     server = request.getfixturevalue("server")
     kept = RedisStore(RedisSettings(partial(str, server.url), f"test:{secrets.token_hex(4)}"))
     await kept.start()
-    yield Store(kept, kept, kept)
+    yield Store(kept, kept, kept, kept)
     await kept.aclose()
 
 
@@ -550,3 +551,37 @@ async def test_a_run_that_waits_for_a_decision_says_so_until_it_does_not(store):
     await store.log.append([record(opened.entry, 4)], opened.lease, awaits_input=True)
     await store.log.append([record(opened.entry, 5, "aborted")], opened.lease)
     assert (await store.log.entry(run_id)).status == "aborted"
+
+
+# Push notifications
+
+
+async def test_a_push_is_taken_by_one_process_at_a_time_until_all_is_sent(store):
+    run_id, pushes = (await store.open()).entry.run_id, store.pushes
+    late, due = Push(run_id, "a b", b"{1 2}"), Push(run_id, "c", b"\x00 x", 3)
+    await pushes.put_push(late, 600)
+    await pushes.put_push(due, 0)
+    await pushes.put_push(Push(run_id, "never", b"x"), None)
+    assert list(await pushes.pushes(run_id))[:2] == [late, due]
+    assert list(await pushes.take_due_pushes(600)) == [due]
+    assert list(await pushes.take_due_pushes(600)) == []
+    await pushes.put_push(Push(run_id, "c", b"changed"), 600)
+    assert await pushes.advance_push(Push(run_id, "c", b"", 7), 0) == b"changed"
+    assert list(await pushes.take_due_pushes(600)) == [Push(run_id, "c", b"changed", 7)]
+    assert await pushes.advance_push(Push(run_id, "c", b"", 8), None) == b"changed"
+    assert list(await pushes.take_due_pushes(0)) == []
+    await pushes.delete_push(run_id, "c")
+    await pushes.delete_push(run_id, "c")
+    assert await pushes.advance_push(due, 0) is None
+    assert [push.config_id for push in await pushes.pushes(run_id)] == ["a b", "never"]
+
+
+async def test_pushes_go_with_their_run(store):
+    opened = await store.open()
+    run_id, pushes = opened.entry.run_id, store.pushes
+    await pushes.put_push(Push(run_id, "a", b"x"), 0)
+    await store.end(opened.entry, opened.lease)
+    assert await store.sessions.delete("talk")
+    assert list(await pushes.pushes(run_id)) == list(await pushes.take_due_pushes(0)) == []
+    with pytest.raises(RunNotFound):
+        await pushes.put_push(Push(run_id, "a", b"x"), 0)

@@ -5,9 +5,10 @@ never existed. When a bound is reached, the oldest finished runs are dropped, wi
 """
 
 import logging
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from itertools import islice
 
@@ -24,7 +25,15 @@ from diptych.core.errors import (
     SessionBusy,
 )
 from diptych.core.messages import Message
-from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
+from diptych.ports.entries import (
+    IdempotencyKey,
+    Lease,
+    Opened,
+    Push,
+    RunEntry,
+    RunPage,
+    SessionEntry,
+)
 from diptych.ports.ids import epoch_of
 from diptych.stores.memory.leases import MemoryLeases
 
@@ -54,6 +63,7 @@ class _Run:
     blob: str | None = None
     awaits_input: bool = False
     messages: tuple[Message, ...] = ()  # its part of the conversation
+    pushes: dict[str, tuple[Push, float | None]] = field(default_factory=dict)  # with when due
 
     @property
     def is_finished(self) -> bool:
@@ -86,7 +96,7 @@ LOST = "this run ended with the process that ran it; start it again"
 
 
 class MemoryStore:
-    """Implements `EventLog` and `Sessions` of `ports.stores`; no method blocks.
+    """Implements `EventLog`, `Sessions` and `Pushes` of `ports.stores`; no method blocks.
 
     `leases` implements `SessionLeases` for the same runs.
     """
@@ -277,6 +287,36 @@ class MemoryStore:
             run.size += size
             self._size += size
 
+    # Push notifications
+
+    async def put_push(self, push: Push, seconds: float | None) -> None:
+        self._run(push.run_id).pushes[push.config_id] = push, _due(seconds)
+
+    async def pushes(self, run_id: str) -> Sequence[Push]:
+        run = self._runs.get(run_id)
+        return [push for _, (push, _) in sorted(run.pushes.items())] if run else ()
+
+    async def delete_push(self, run_id: str, config_id: str) -> None:
+        if run := self._runs.get(run_id):
+            run.pushes.pop(config_id, None)
+
+    async def take_due_pushes(self, seconds: float) -> Sequence[Push]:
+        now, found = time.monotonic(), list[Push]()
+        for run in self._runs.values():
+            for push, due in tuple(run.pushes.values()):
+                if due is not None and due <= now:
+                    run.pushes[push.config_id] = push, now + seconds
+                    found.append(push)
+        return found
+
+    async def advance_push(self, push: Push, seconds: float | None) -> bytes | None:
+        run = self._runs.get(push.run_id)
+        if run is None or push.config_id not in run.pushes:
+            return None
+        config = run.pushes[push.config_id][0].config
+        run.pushes[push.config_id] = replace(push, config=config), _due(seconds)
+        return config
+
     # Bounds
 
     def _make_room(self, sessions: int) -> None:
@@ -335,6 +375,10 @@ class MemoryStore:
         if epoch_of(run_id) not in ("", self.epoch):
             raise RunLost(self._lost)
         raise RunNotFound
+
+
+def _due(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
 
 
 def _size_of(record: Record) -> int:

@@ -7,6 +7,9 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
     run:R           hash: session, created, updated, status, seq, server, lost, deaths, blob;
                     outlives the log by a day, to distinguish expired from unknown runs
     signals:R       list of the signals that are not in the log yet
+    pushes:R        hash: push notification configs, each after the seq of what was sent; expires
+                    with log:R
+    due_pushes      sorted set of unfinished pushes, by when another process takes them
     session:S       hash: created, updated, events, refreshed
     runs:S          sorted set of its runs, in the order in which they were opened
     queue:S         list of its unfinished runs

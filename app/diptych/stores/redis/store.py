@@ -7,13 +7,14 @@ from diptych.stores.redis.connection import RedisConnection
 from diptych.stores.redis.event_log import RedisEventLog
 from diptych.stores.redis.feed import RedisFeed
 from diptych.stores.redis.leases import RedisLeases
+from diptych.stores.redis.pushes import RedisPushes
 from diptych.stores.redis.server import RedisServer
 from diptych.stores.redis.settings import RedisSettings
 from diptych.stores.redis.vault import RedisVault
 
 
-class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
-    """Implements `EventLog`, `Sessions`, `SessionLeases` and `Feed` of `ports.stores`.
+class RedisStore(RedisFeed, RedisEventLog, RedisLeases, RedisPushes):
+    """Implements `EventLog`, `Sessions`, `SessionLeases`, `Pushes` and `Feed` of `ports.stores`.
 
     `ledger` implements `ports.budgets.Ledger`, `vault` a `Vault`. Stores may share a `server`. Must
     be created inside an event loop.

@@ -62,6 +62,15 @@ CREATE TABLE signals (
     signal BLOB NOT NULL,
     UNIQUE (run, signal)
 );
+CREATE TABLE pushes (
+    run INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    config BLOB NOT NULL,
+    seq INTEGER NOT NULL,
+    due REAL,
+    PRIMARY KEY (run, id)
+) WITHOUT ROWID;
+CREATE INDEX due_pushes ON pushes (due) WHERE due IS NOT NULL;
 CREATE TABLE blobs (key TEXT PRIMARY KEY, blob BLOB NOT NULL);
 CREATE TABLE idempotency_keys (
     key TEXT PRIMARY KEY, digest TEXT NOT NULL, run TEXT NOT NULL, at REAL NOT NULL

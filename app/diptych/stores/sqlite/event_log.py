@@ -349,6 +349,7 @@ def _delete_records(db: Connection, number: int) -> None:
     for statement in (
         "DELETE FROM records WHERE run = ?",
         "DELETE FROM signals WHERE run = ?",
+        "DELETE FROM pushes WHERE run = ?",
         "DELETE FROM runs WHERE number = ?",
     ):
         db.execute(statement, (number,))

@@ -15,7 +15,6 @@ from diptych.ports.entries import Lease, QueueHead
 from diptych.stores.encoding import MOST_SIGNALS, decode_signal, encode_messages, encode_signal
 from diptych.stores.sqlite.event_log import (
     UNFINISHED,
-    SqliteEventLog,
     check_owner,
     own,
     prune,
@@ -23,12 +22,13 @@ from diptych.stores.sqlite.event_log import (
     release,
     rows_of,
 )
+from diptych.stores.sqlite.pushes import SqlitePushes
 
 _MAX_UNOWNED, _MAX_OVERDUE = 50, 100  # in one reply
 _PRUNE_SECONDS = 3600.0
 
 
-class SqliteLeases(SqliteEventLog):
+class SqliteLeases(SqlitePushes):
     """Fulfils `ports.SessionLeases` beside the event log."""
 
     _prune_at = 0.0

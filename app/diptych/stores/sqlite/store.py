@@ -14,7 +14,7 @@ from diptych.stores.sqlite.vault import SqliteVault
 
 
 class SqliteStore(SqliteLeases):
-    """Fulfils `EventLog`, `Sessions`, `SessionLeases` and `Feed` of `ports.stores`.
+    """Fulfils `EventLog`, `Sessions`, `SessionLeases`, `Pushes` and `Feed` of `ports.stores`.
 
     `ledger` fulfils `ports.budgets.Ledger`, `vault` a `Vault`. The file is open, and its lock
     held, from here to `aclose`. Raises as `Database` does; `executor` is for tests.

@@ -25,3 +25,5 @@ def _load(*names: str, flags: str = "") -> Script:
 RUNS = _load("runs", "leases")
 RUNS_WHEN_FULL = _load("runs", "leases", flags=" flags=allow-oom")  # also runs in a full store
 BUDGETS = _load("budget")
+PUSHES = _load("pushes")
+PUSHES_WHEN_FULL = _load("pushes", flags=" flags=allow-oom")

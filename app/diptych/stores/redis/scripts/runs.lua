@@ -96,6 +96,7 @@ end
 -- and 'XX' does not change that.
 local function expire(run, retention_ms, blob_ms, condition)
   redis.call('PEXPIRE', key('log', run), retention_ms, condition)
+  redis.call('PEXPIRE', key('pushes', run), retention_ms, condition)
   redis.call('PEXPIRE', key('run', run), retention_ms + KNOWN_MS, condition)
   local blob = redis.call('HGET', key('run', run), 'blob')
   if blob then
@@ -364,7 +365,7 @@ function methods.delete(session, run, shown)
     return is_busy(session) and 'busy' or 'ending'
   end
   for _, each in ipairs(run and { run } or redis.call('ZRANGE', key('runs', session), 0, -1)) do
-    redis.call('UNLINK', key('log', each), key('run', each))
+    redis.call('UNLINK', key('log', each), key('run', each), key('pushes', each))
     redis.call('ZREM', key('runs', session), each)
     unlist(each)
   end
