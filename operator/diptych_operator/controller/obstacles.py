@@ -20,20 +20,20 @@ BLOCKED_SECONDS = 15.0
 """After which an obstacle in the cluster is looked for again."""
 
 
-class Rejected(Exception):
-    """The manifest cannot be served; `problem` says why."""
+class Obstacle(Exception):
+    """The children of an owner cannot be applied; `problem` says why."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
 
-class Blocked(Exception):
-    """The manifest is fine, and its children cannot be applied now; `problem` says why."""
+class Rejected(Obstacle):
+    """The manifest cannot be served."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
+
+class Blocked(Obstacle):
+    """The manifest is fine, and its children cannot be applied now."""
 
 
 def check_ownership(owner: Owner, live: Iterable[Object]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.kinds import Object
-from diptych_operator.status.condition import GOES_ON_BY_ITSELF, Condition, Problem
+from diptych_operator.status.condition import GOES_ON_BY_ITSELF, Condition, ConditionType, Problem
 from diptych_operator.status.pods import count_of, pod_problem, refusal, wanted_replicas
 
 _MAX_TEXT = 256  # characters of what a pod says
@@ -60,11 +60,11 @@ def accepted(inputs: OwnerInputs) -> Condition:
 
 def kstatus(inputs: OwnerInputs) -> Iterator[Condition]:
     """Return the conditions for kstatus: Stalled, Reconciling, or neither."""
-    obstacle = inputs.obstacle
-    if obstacle and obstacle.reason not in GOES_ON_BY_ITSELF:
-        yield Condition("Stalled", "True", obstacle.reason, obstacle.message)
-    elif obstacle:
-        yield Condition("Reconciling", "True", obstacle.reason, obstacle.message)
+    refused = filter(None, map(refusal, inputs.deployments))
+    problem = inputs.obstacle or next(refused, None)
+    if problem:
+        kind: ConditionType = "Reconciling" if problem.reason in GOES_ON_BY_ITSELF else "Stalled"
+        yield Condition(kind, "True", problem.reason, problem.message)
     elif not inputs.is_rolled_out:
         yield Condition("Reconciling", "True", "RollingOut", "A rollout is going on.")
 

@@ -42,6 +42,15 @@ def seen(given):
     return {c["type"]: f"{c['status']} {c['reason']}" for c in given["conditions"]}
 
 
+def test_pods_that_the_cluster_refuses_are_a_standstill():
+    server = mcp_server()
+    live = deployment(server, 0)
+    live["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "message": "q"}]
+    found = seen(mcp_server_status(server, ServerInputs(deployments=[live]), NOW))
+    assert found["Stalled"] == found["Ready"].replace("False", "True") == "True PodsRefused"
+    assert "Reconciling" not in found
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
