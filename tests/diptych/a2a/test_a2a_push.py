@@ -1,6 +1,5 @@
 """Push notifications, of a served agent, to a server of the test's own."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

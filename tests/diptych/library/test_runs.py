@@ -18,14 +18,21 @@ from diptych import (
     AlreadyDecided,
     Approval,
     CallInfo,
+    InputAnswerEvent,
+    InputRequestEvent,
     InvalidRequest,
     Message,
     NotResumable,
     RunError,
     RunNotFound,
+    RunStartEvent,
+    ToolResultEvent,
     tool,
 )
 from diptych.core.errors import RunLost
+from diptych.core.events import InputRequest
+from diptych.core.messages import CallOutput
+from diptych.mcp import McpTools
 from diptych.testing import RecordedTool, ScriptedModel, call, delegate, raw
 
 
@@ -483,3 +490,33 @@ async def test_the_messages_of_a_request_are_transformed_and_not_recorded() -> N
         wrong = Agent("a", model=ScriptedModel("x"), transform_context=lambda _, g=given: g)
         with pytest.raises(RunError, match="hook_failed"):
             await wrong.run("Hi")
+
+
+async def test_a_question_is_an_event_and_answered_from_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def asking(_: Any, tool: Any, arguments: Any, context: Any) -> CallOutput:
+        del tool, arguments
+        form = {"type": "object", "properties": {"why": {"type": "string"}}}
+        return CallOutput(str((await context.ask(InputRequest("form", "Why?", form))).content))
+
+    monkeypatch.setattr(McpTools, "call", asking)
+    agent, _ = cashier(call("pay", amount=1), "Done.")
+    seen: list[Any] = []
+    async with agent, asyncio.timeout(20):
+        async for event in agent.stream("Pay.", on_approval=lambda _: "approve"):
+            seen.append(event)
+            if isinstance(event, InputRequestEvent):
+                assert (event.kind, event.message, event.url) == ("form", "Why?", "")
+                assert event.schema is not None
+                with pytest.raises(InvalidRequest, match="why"):
+                    await agent.answer(event_run(seen), event.call_id, "accept", {"why": 1})
+                await agent.answer(event_run(seen), event.call_id, "accept", {"why": "x"})
+    [answered] = [e for e in seen if isinstance(e, InputAnswerEvent)]
+    assert (answered.call_id, answered.action) == ("call_1_1", "accept")
+    [result] = [e.text for e in seen if isinstance(e, ToolResultEvent)]
+    assert result == "{'why': 'x'}"
+
+
+def event_run(events: list[Any]) -> str:
+    return next(e.run_id for e in events if isinstance(e, RunStartEvent))

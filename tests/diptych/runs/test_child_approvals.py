@@ -7,11 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diptych.core.decisions import may_take, take
-from diptych.core.events import ChildApprovalDecided, ChildApprovalRequested
+from diptych.core.events import (
+    AskedBelow,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+    InputReceived,
+    InputRequest,
+    InputRequested,
+)
 from diptych.core.messages import ChildRun, Delegation
 from diptych.core.state import Run
 from diptych.ports import ChildEvent
 from diptych.runs.approvals import MAX_REASON_CHARS, child_approval
+from diptych.runs.inputs import child_input
 
 CALL = Delegation("call_1_1", "planner", "plan")
 CHILD = ChildRun("http://planner", "r-2")
@@ -100,3 +108,54 @@ def test_nothing_that_is_sent_breaks_it(content: Any, value: Any) -> None:
     for kind in ("approval_requested", "approval_decided"):
         seen(kind, content, dict.fromkeys(ASKED, value) | {"call_id": "call_2_1"})
         seen(kind, content, {"call_id": value, "call": value, "decision_id": value})
+    for kind in ("input_requested", "input_received"):
+        asked(kind, content, dict.fromkeys({**QUESTION, "schema": 0, "url": 0}, value))
+        asked(kind, "accept", {"call_id": "call_2_1", "kind": "form", "schema": value})
+
+
+# Questions
+
+
+QUESTION: dict[str, Any] = {"call_id": "call_2_1", "kind": "form", "expires_at": 100.0}
+SCHEMA = {"type": "object"}
+
+
+def asked(kind: str, content: Any, about: Any, *path: str, seq: int = 3) -> Any:
+    return child_input(CALL, CHILD, ChildEvent(kind, path, seq, 1.0, content, about))
+
+
+def test_a_question_is_known_by_the_path_to_it_and_ends_with_its_answer_or_call() -> None:
+    about = {**QUESTION, "schema": SCHEMA}
+    assert asked("input_requested", "Sure?", about) == InputRequested(
+        "call_1_1.call_2_1",
+        InputRequest("form", "Sure?", SCHEMA),
+        100.0,
+        below=AskedBelow("planner", "http://planner", "r-2", 3),
+    )
+    answer = {"call_id": "call_2_1", "input_id": "i", "subject": "user:eve", "private": {}}
+    assert asked("input_received", "decline", answer, seq=4) == InputReceived(
+        "call_1_1.call_2_1", "decline", "i", 4, subject="user:eve"
+    )
+    for kind, content in (("tool_result", "x"), ("input_received", "closed")):
+        closed = InputReceived("call_1_1.call_2_1", "closed", "", 5)
+        assert asked(kind, content, {"call_id": "call_2_1"}, seq=5) == closed
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "path", "seq"),
+    [
+        pytest.param("?", {}, ("call_9_9",), 3, id="of a run further down"),
+        pytest.param("?", {}, (), 0, id="without a record"),
+        pytest.param(5, {}, (), 3, id="no message"),
+        pytest.param("?", {"call_id": "../x"}, (), 3, id="an id that is none"),
+        pytest.param("?", {"kind": "password"}, (), 3, id="an unknown kind"),
+        pytest.param("?", {"kind": []}, (), 3, id="a kind that is none"),
+        pytest.param("?", {"url": 5}, (), 3, id="a url that is none"),
+        pytest.param("?", {"schema": {"type": 5}}, (), 3, id="a schema that is none"),
+        pytest.param("?", {"schema": {"title": "x" * 40_000}}, (), 3, id="a schema too long"),
+        pytest.param("?", {"expires_at": float("nan")}, (), 3, id="an end that is no time"),
+    ],
+)
+def test_what_is_no_question_is_left_out(content: Any, changes: Any, path: Any, seq: int) -> None:
+    assert asked("input_requested", content, {**QUESTION, **changes}, *path, seq=seq) is None
+    assert asked("input_received", "explode", QUESTION) is None
