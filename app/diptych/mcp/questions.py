@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 import mcp_types
 from mcp import MCPError
 from mcp_types.jsonrpc import URL_ELICITATION_REQUIRED
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from diptych.core.errors import ToolError
 from diptych.core.events import InputRequest
 from diptych.core.messages import JSON
-from diptych.ports import CallContext, InputAnswer
+from diptych.ports import CallContext, InputAnswer, ask_nobody
 
 MAX_ROUNDS = 10  # in which a call is sent again, as in the SDK
 MAX_QUESTIONS = 20  # of one call
@@ -99,14 +99,15 @@ async def answered(call: OpenCall, send: Send[ResultT]) -> ResultT:
     """
     questions, pause = _Questions.resumed(call), FIRST_PAUSE
     responses, state = (await questions.ask(call), questions.state) if questions else (None, None)
-    may_need_pages = questions is None or not questions.of_error
+    can_ask = call.context.ask is not ask_nobody
+    may_need_pages = can_ask and (questions is None or not questions.of_error)
     for _ in range(MAX_ROUNDS):
         try:
             result = await send(responses, state)
         except MCPError as error:
-            if error.code != URL_ELICITATION_REQUIRED or not may_need_pages:
+            if not may_need_pages or (pages := _Questions.of(error)) is None:
                 raise
-            questions, may_need_pages = _Questions.of(error), False
+            questions, may_need_pages = pages, False
         else:
             if not isinstance(result, mcp_types.InputRequiredResult):
                 return result
@@ -131,9 +132,14 @@ class _Questions:
     of_error: bool = False
 
     @classmethod
-    def of(cls, error: MCPError) -> "_Questions":
-        """Return the questions of a `URL_ELICITATION_REQUIRED` error."""
-        data = mcp_types.ElicitationRequiredErrorData.model_validate(error.error.data)
+    def of(cls, error: MCPError) -> "_Questions | None":
+        """Return the pages that an error requires; None if it is another error."""
+        if error.code != URL_ELICITATION_REQUIRED:
+            return None
+        try:
+            data = mcp_types.ElicitationRequiredErrorData.model_validate(error.error.data)
+        except ValidationError:
+            return None
         pages = enumerate(data.elicitations)
         return cls({str(n): mcp_types.ElicitRequest(params=p) for n, p in pages}, of_error=True)
 
