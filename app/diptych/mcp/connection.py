@@ -47,7 +47,7 @@ MALFORMED_ANSWER_ERRORS = (
 )
 """Raised by the SDK, and the validator of output schemas, for an invalid answer."""
 
-RESOURCES_TIMEOUT = 1.0  # seconds
+OPTIONAL_TIMEOUT = 1.0  # seconds, for what a connection can do without
 
 ResultT = TypeVar("ResultT")
 _CALL: ContextVar[OpenCall] = ContextVar("mcp_call")
@@ -70,8 +70,7 @@ class Connection:
     supervisor should list the tools now; `ended`, the connection takes no more calls, for `reason`.
     `tools` are the tools of the last listing, `listing` has its problems. `server_info` is the name
     and version by which the server calls itself. `has_resources`: it had some when the connection
-    opened. `may_be_older`: the attempt failed as with a
-    server of the older transport HTTP+SSE.
+    opened. `may_be_older`: the attempt failed as with servers of the older transport HTTP+SSE.
     """
 
     def __init__(
@@ -128,8 +127,10 @@ class Connection:
                     outcome.stop_counting()
                     self._check_results(client.session)
                     client.session.dispatch_input_request = self._answer  # type: ignore[assignment, method-assign]
-                    await _set_log_level(client)
-                    self.has_resources = await _has_resources(client)
+                    with suppress(TimeoutError, MCPError, *MALFORMED_ANSWER_ERRORS):
+                        async with asyncio.timeout(OPTIONAL_TIMEOUT):
+                            await _set_log_level(client)
+                            self.has_resources = await _has_resources(client)
                     self._client = client
                     self.attempted.set()
                     self._listen(client)
@@ -338,7 +339,7 @@ async def _set_log_level(client: Client) -> None:
     """Ask for log messages that reach our log; since 2026-07-28 each request asks for them."""
     if client.session.initialize_result and client.server_capabilities.logging:
         params = mcp_types.SetLevelRequestParams(level=wanted_level())
-        with suppress(MCPError):
+        with suppress(MCPError):  # some that declare logging do not know it
             await client.session.send_request(
                 mcp_types.SetLevelRequest(params=params), mcp_types.EmptyResult
             )
@@ -348,12 +349,11 @@ async def _has_resources(client: Client) -> bool:
     """Whether the server has resources now. Most that declare the capability have none."""
     if not client.server_capabilities.resources:
         return False
-    with suppress(TimeoutError, MCPError, *MALFORMED_ANSWER_ERRORS), RequestOutcome().recording():
-        async with asyncio.timeout(RESOURCES_TIMEOUT):
-            if (await client.list_resources()).resources:
-                return True
-            return bool((await client.list_resource_templates()).resource_templates)
-    return False
+    with RequestOutcome().recording():
+        return bool(
+            (await client.list_resources()).resources
+            or (await client.list_resource_templates()).resource_templates
+        )
 
 
 def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:

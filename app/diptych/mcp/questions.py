@@ -7,7 +7,7 @@ recorded, so another process can continue the call.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -15,14 +15,15 @@ from urllib.parse import urlsplit
 import mcp_types
 from mcp import MCPError
 from mcp_types.jsonrpc import URL_ELICITATION_REQUIRED
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from diptych.core.errors import ToolError
 from diptych.core.events import InputRequest
-from diptych.core.messages import JSON, JSONObject
-from diptych.ports import CallContext, InputAnswer
+from diptych.core.messages import JSON
+from diptych.ports import CallContext, InputAnswer, ask_nobody
 
-MAX_ROUNDS = 10  # of questions and answers in one call, as in the SDK
+MAX_ROUNDS = 10  # in which a call is sent again, as in the SDK
+MAX_QUESTIONS = 20  # of one call
 MAX_STATE_CHARS = 64 * 1024  # of what is recorded for another process
 FIRST_PAUSE, LAST_PAUSE = 0.05, 1.0  # seconds before a call without questions is sent again
 
@@ -31,7 +32,6 @@ Send: TypeAlias = Callable[
     [mcp_types.InputResponses | None, str | None],
     Awaitable[ResultT | mcp_types.InputRequiredResult],
 ]
-_REQUEST: TypeAdapter[mcp_types.InputRequest] = TypeAdapter(mcp_types.InputRequest)
 _ACCEPTED = InputAnswer("accept")
 _CANCELLED = InputAnswer("cancel")
 
@@ -44,6 +44,7 @@ class OpenCall:
         self.context = context
         self.timeout = asyncio.timeout(seconds)
         self.began_at = asyncio.get_running_loop().time()
+        self._asked = 0
         self._one_at_a_time = asyncio.Lock()
         self._pages: dict[str, asyncio.Future[None]] = {}
         self._end = asyncio.get_running_loop().create_future()
@@ -55,6 +56,9 @@ class OpenCall:
         cannot be asked.
         """
         question, page = _question(request.params), _page(request.params)
+        self._asked += 1
+        if self._asked > MAX_QUESTIONS:
+            raise ToolError("failed", f"{self.name} asks more than {MAX_QUESTIONS} questions")
         async with self._one_at_a_time:
             completed = self._pages[page] = asyncio.get_running_loop().create_future()
             asking = asyncio.ensure_future(self._paused(question, state))
@@ -95,14 +99,15 @@ async def answered(call: OpenCall, send: Send[ResultT]) -> ResultT:
     """
     questions, pause = _Questions.resumed(call), FIRST_PAUSE
     responses, state = (await questions.ask(call), questions.state) if questions else (None, None)
-    may_need_pages = questions is None or not questions.of_error
+    can_ask = call.context.ask is not ask_nobody
+    may_need_pages = can_ask and (questions is None or not questions.of_error)
     for _ in range(MAX_ROUNDS):
         try:
             result = await send(responses, state)
         except MCPError as error:
-            if error.code != URL_ELICITATION_REQUIRED or not may_need_pages:
+            if not may_need_pages or (pages := _Questions.of(error)) is None:
                 raise
-            questions, may_need_pages = _Questions.of(error), False
+            questions, may_need_pages = pages, False
         else:
             if not isinstance(result, mcp_types.InputRequiredResult):
                 return result
@@ -116,78 +121,68 @@ async def answered(call: OpenCall, send: Send[ResultT]) -> ResultT:
 
 @dataclass
 class _Questions:
-    """The questions of one round. `of_error`: the call was refused until pages are completed."""
+    """The questions of one round, and the answers so far.
 
-    requests: Mapping[str, mcp_types.InputRequest]
+    `of_error`: the call was refused until pages are completed.
+    """
+
+    requests: dict[str, mcp_types.InputRequest]
     state: str | None = None
-    responses: mcp_types.InputResponses = field(default_factory=dict)
+    responses: dict[str, mcp_types.ElicitResult] = field(default_factory=dict)
     of_error: bool = False
 
     @classmethod
-    def of(cls, error: MCPError) -> "_Questions":
-        """Return the questions of a `URL_ELICITATION_REQUIRED` error."""
-        data = mcp_types.ElicitationRequiredErrorData.model_validate(error.error.data)
-        requests = {
-            str(number): mcp_types.ElicitRequest(params=params)
-            for number, params in enumerate(data.elicitations)
-        }
-        return cls(requests, of_error=True)
+    def of(cls, error: MCPError) -> "_Questions | None":
+        """Return the pages that an error requires; None if it is another error."""
+        if error.code != URL_ELICITATION_REQUIRED:
+            return None
+        try:
+            data = mcp_types.ElicitationRequiredErrorData.model_validate(error.error.data)
+        except ValidationError:
+            return None
+        pages = enumerate(data.elicitations)
+        return cls({str(n): mcp_types.ElicitRequest(params=p) for n, p in pages}, of_error=True)
 
     @classmethod
     def resumed(cls, call: OpenCall) -> "_Questions | None":
         """Return the questions that another process asked, with the answer that came since."""
-        if (resumed := call.context.resumed) is None or not isinstance(resumed.state, dict):
+        if (resumed := call.context.resumed) is None:
             return None
-        match resumed.state:
-            case {"requests": dict(requests), "responses": dict(responses), **more}:
-                parsed = {k: _REQUEST.validate_python(v) for k, v in requests.items()}
-                known = {k: mcp_types.ElicitResult.model_validate(v) for k, v in responses.items()}
-                state, of_error = more.get("state"), bool(more.get("of_error"))
-                questions = cls(parsed, state if isinstance(state, str) else None, {}, of_error)
-                questions.responses.update(known)
-                questions._answer_next(resumed.answer)
-                return questions
-        return None
+        questions = _RECORD.validate_python(resumed.state)
+        questions.answer_next(resumed.answer)
+        return questions
 
     async def ask(self, call: OpenCall) -> mcp_types.InputResponses | None:
         """Ask what is open, one question after another; return the responses to send."""
-        for key, request in self.requests.items():
-            if key in self.responses:
-                continue
+        for request in self.requests.values():
             if not isinstance(request, mcp_types.ElicitRequest):
                 raise ToolError("failed", f"{call.name} needs {refusal(request.method)}")
-            self._answer_next(await call.ask(request, self._record()))
+        while asked := self._next():
+            self.answer_next(await call.ask(asked[1], self._record()))
         if not self.of_error:
-            return self.responses or None
-        actions = [
-            r.action for r in self.responses.values() if isinstance(r, mcp_types.ElicitResult)
-        ]
-        if any(action != "accept" for action in actions):
+            return dict(self.responses) or None
+        if any(response.action != "accept" for response in self.responses.values()):
             raise ToolError("failed", f"{call.name} needs a page that nobody completed")
         return None
 
-    def _answer_next(self, answer: InputAnswer) -> None:
+    def _next(self) -> tuple[str, mcp_types.ElicitRequest] | None:
         for key, request in self.requests.items():
             if key not in self.responses and isinstance(request, mcp_types.ElicitRequest):
-                self.responses[key] = elicit_result(request, answer)
-                return
+                return key, request
+        return None
+
+    def answer_next(self, answer: InputAnswer) -> None:
+        """Note the answer to the question that is open."""
+        if asked := self._next():
+            self.responses[asked[0]] = elicit_result(asked[1], answer)
 
     def _record(self) -> JSON:
-        """Return what another process needs to continue; None if it is too large to be recorded."""
-
-        def wire(values: Mapping[str, BaseModel]) -> JSONObject:
-            return {
-                key: value.model_dump(by_alias=True, mode="json", exclude_none=True)
-                for key, value in values.items()
-            }
-
-        record: JSONObject = {
-            "requests": wire(self.requests),
-            "responses": wire(self.responses),
-            "state": self.state,
-            "of_error": self.of_error,
-        }
+        """Return what another process needs to continue; None if it is too large to be logged."""
+        record: JSON = _RECORD.dump_python(self, by_alias=True, mode="json", exclude_none=True)
         return record if len(json.dumps(record)) <= MAX_STATE_CHARS else None
+
+
+_RECORD = TypeAdapter(_Questions)
 
 
 def refusal(method: str) -> str:

@@ -290,7 +290,11 @@ def _until(person: Person, answered: int) -> CallContext:
     [
         (needing("s"), "book asked more than 10 times"),
         (needing(a=form("Again?")), "book asked more than 10 times"),
-        (needing(r=mcp_types.ListRootsRequest()), "book needs roots, which Diptych does not offer"),
+        (needing(**{str(n): form("Again?") for n in range(21)}), "asks more than 20 questions"),
+        (
+            needing(q=form("?"), r=mcp_types.ListRootsRequest()),
+            "book needs roots, which Diptych does not offer",
+        ),
         (needing(p=page("javascript:alert(1)")), "a URL that is not http or https"),
     ],
 )

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import mcp_types
 import pytest
 from support.hostile import listed, mcp_app, serving
+from support.mcp_tools import unheard
 
 from diptych.core.errors import ToolError
 from diptych.manifest.settings import ToolServerConfig
@@ -114,7 +115,7 @@ async def test_no_tool_echoes_the_secret_of_its_header(monkeypatch):
                 ((tool,), _) = tools.snapshot()
                 assert tool.description == f"say {MARK}"
                 try:
-                    output = await tools.call(tool, {}, str)
+                    output = await tools.call(tool, {}, unheard)
                     shown = f"{output.text} {output.value}"
                 except ToolError as error:
                     shown = f"{error.message} {error}"
