@@ -88,15 +88,18 @@ class PersonTokens(ServerTokens):
         server = await self.client.discover(refusal)
         if prior and prior.server.issuer == server.issuer:
             may_refresh = not is_insufficient_scope(refusal)
-            if may_refresh and (renewed := await self.client.refreshed(prior)):
-                return await self._save(renewed)
+            if may_refresh and (renewed := await self._refresh(prior)):
+                return renewed
             server = with_more_scopes(server, prior, refusal)
         self.needed = server
         raise AuthorizationFailed("the person has to sign in")
 
     async def _refresh(self, grant: Grant) -> Grant | None:
-        renewed = await self.client.refreshed(grant)
-        return await self._save(renewed) if renewed else None
+        if renewed := await self.client.refreshed(grant):
+            return await self._save(renewed)
+        newest = await self._load()  # another replica may have been faster
+        used = grant.token.access_token
+        return newest if newest and newest.token.access_token != used else None
 
     async def _save(self, grant: Grant) -> Grant:
         self.needed = None

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from mcp.server import MCPServer
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from support import hostile
 from support.authorization_server import (
@@ -22,7 +24,10 @@ from support.mcp_tools import QUICK, reasons, tool_of, unheard
 
 from diptych.manifest.settings import ToolAuthConfig, ToolServerConfig
 from diptych.mcp import McpTools
-from diptych.mcp.tokens import TokenBook
+from diptych.mcp import oauth as authorization
+from diptych.mcp.oauth import OAuthClient
+from diptych.mcp.sign_in import PersonTokens, SignIns, Site
+from diptych.mcp.tokens import TokenBook, grant_key
 from diptych.net.redaction import SECRETS
 from diptych.stores.memory.vault import MemoryVault
 
@@ -68,8 +73,8 @@ def config(resource: Guarded, **auth: Any) -> ToolServerConfig:
 async def connected(
     server: ToolServerConfig, book: TokenBook | None = None
 ) -> AsyncIterator[McpTools]:
-    tokens = book or TokenBook(MemoryVault())
-    async with McpTools([server], settings=QUICK, tokens=tokens) as tools:
+    sign_ins = SignIns(book or TokenBook(MemoryVault()), Site())
+    async with McpTools([server], settings=QUICK, sign_ins=sign_ins) as tools:
         await tools.wait_for_first_attempt()
         yield tools
 
@@ -143,6 +148,51 @@ async def test_a_private_key_signs_and_may_be_rotated(kind: str) -> None:
             resource.server.clients["robot"] = key.public_key()
             resource.server.expire()
             assert await call(tools) == "a: found"
+
+
+class RacedBook(TokenBook):
+    """Has another token as soon as the first one was read: another replica has refreshed it."""
+
+    async def load(self, key: str, kind: type[Any]) -> Any:
+        found = await super().load(key, kind)
+        if found and found.token.access_token == "old":
+            token = OAuthToken(access_token="new", refresh_token="next")
+            await self.save(key, found.model_copy(update={"token": token, "expires_at": None}))
+        return found
+
+
+async def test_a_refresh_token_that_another_replica_has_used_signs_nobody_out() -> None:
+    async with guarded() as resource:
+        client = OAuthClient(config(resource, is_personal=True))
+        book = RacedBook(MemoryVault())
+        metadata = {name: f"{resource.server.url}/{name}" for name in ("authorize", "token")}
+        server = authorization.AuthorizationServer.model_validate(
+            {
+                "metadata": {
+                    "issuer": resource.server.url,
+                    "authorization_endpoint": metadata["authorize"],
+                    "token_endpoint": metadata["token"],
+                },
+                "resource": f"{resource.url}/mcp",
+            }
+        )
+        old = authorization.Grant(
+            token=OAuthToken(access_token="old", refresh_token="used"),
+            expires_at=1.0,
+            client=OAuthClientInformationFull(client_id="robot"),
+            server=server,
+        )
+        await book.save(grant_key(client.server_url, "ada"), old)
+        tokens, sent = PersonTokens(client, book, "ada"), list[str]()
+
+        async def send(request: httpx2.Request) -> httpx2.Response:
+            sent.append(request.headers["authorization"])
+            return httpx2.Response(200)
+
+        await tokens.authorize(httpx2.Request("POST", client.server_url), send)
+        assert sent == ["Bearer new"]
+        assert resource.server.forms[-1]["refresh_token"] == "used"
+        await client.aclose()
 
 
 def big() -> Response:
