@@ -139,7 +139,7 @@ def mcp_client(revision: str) -> tuple[str, list[Result]]:
             options = ["--timeout", str(SCENARIO_MS), "-o", folder, "--command", driver]
             ended = subprocess.run([*NODE, *command, *options], capture_output=True, check=False)
             if ended.returncode:
-                sys.stderr.buffer.write(ended.stdout[-4000:] + ended.stderr[-4000:])
+                sys.stderr.buffer.write(ended.stdout + ended.stderr)
             problems = ["client-failed"] if ended.returncode else []
             return read_checks(scenario, Path(folder), unscored, *problems)
 
