@@ -139,7 +139,7 @@ def mcp_client(revision: str) -> tuple[str, list[Result]]:
             options = ["--timeout", str(SCENARIO_MS), "-o", folder, "--command", driver]
             ended = subprocess.run([*NODE, *command, *options], capture_output=True, check=False)
             if ended.returncode:
-                sys.stderr.buffer.write(ended.stdout[-4000:] + ended.stderr[-4000:])
+                sys.stderr.buffer.write(ended.stdout + ended.stderr)
             problems = ["client-failed"] if ended.returncode else []
             return read_checks(scenario, Path(folder), unscored, *problems)
 
@@ -350,15 +350,15 @@ def main(asked: list[str]) -> int:
     suites = yaml.safe_load((HERE / "suites.yaml").read_text())
     if unknown := [name for name in asked if not any(key.startswith(name) for key in RUNS)]:
         raise SystemExit(f"no suite is called {', '.join(unknown)}; there are {', '.join(RUNS)}")
-    parts, is_well = parts_of(PAGE.read_text() if PAGE.exists() else ""), True
-    titles = {}
+    titles, fresh, is_well = dict[str, str](), dict[str, tuple[str, str]](), True
     for key, run in RUNS.items():
         family, _, revision = key.partition("@")
         titles[key] = f"{suites[family]['title']} {revision}".strip()
         if not asked or key.startswith(tuple(asked)):
             *part, is_sound = run_suite(titles[key], suites[family], run)
-            parts[titles[key]] = (part[0], part[1])
+            fresh[titles[key]] = (part[0], part[1])
             is_well = is_well and is_sound
+    parts = parts_of(PAGE.read_text() if PAGE.exists() else "") | fresh
     shown = [parts[title] for title in titles.values() if title in parts]
     table = "\n".join([COLUMNS, *(row for row, _ in shown)])
     sections = [section for _, section in shown if section]

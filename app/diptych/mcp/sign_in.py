@@ -171,7 +171,7 @@ class PersonalServer(ServerSupervisor):
         if context.resumed and _is_ours(context.resumed.state):
             _check_answer(name, context.resumed.answer)
             context = replace(context, resumed=None)
-        for _ in range(MAX_SIGN_INS):
+        for asked in range(MAX_SIGN_INS + 1):
             async with self._as(person) as own:
                 try:
                     output = await self._call_as(own, tool, arguments, context)
@@ -182,7 +182,8 @@ class PersonalServer(ServerSupervisor):
                 else:
                     await self._adopt(own)
                     return output
-            await self._ask(person, needed, context)
+            if asked < MAX_SIGN_INS:
+                await self._ask(person, needed, context)
         raise ToolError("unavailable", f"tool server {name}: it refuses each sign-in")
 
     async def close(self) -> None:
