@@ -50,7 +50,7 @@ def test_a_part_is_written_beside_the_others_and_a_missing_suite_is_no_pass(
     results = [run.Result("x"), run.Result("y", skipped={"why"}, checks=0)]
     suites = {"a2a-tck": lambda: ("1.0", results), "mcp-client@2026-07-28": missing}
     monkeypatch.setattr(run, "RUNS", suites)
-    monkeypatch.setattr(run, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(run, "PAGE", tmp_path / "conformance.md")
     assert run.main(["a2a"]) == 0
     assert run.main(["mcp"]) == 1
     page = run.PAGE.read_text()
