@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record
+from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record, shown
 from diptych.core.errors import InvalidRequest, RequestError, RunLost, RunNotFound
 from diptych.http.bodies import json_router
 from diptych.http.guarded_runs import GuardedSessions, pages_back
@@ -91,7 +91,7 @@ async def session_events(log: EventLog, session_id: str) -> list[Record]:
     """Return the events of a session without those that only the runtime needs."""
     entries = await log.entries(session_id)
     return [
-        record
+        shown(record)
         for entry in reversed(entries)
         for record in await log.read(entry.run_id)
         if record.event_type not in NOT_IN_MEMORY_VIEW

@@ -504,7 +504,7 @@ async def test_a_question_is_an_event_and_answered_from_python(
     agent, _ = cashier(call("pay", amount=1), "Done.")
     seen: list[Any] = []
     async with agent, asyncio.timeout(20):
-        async for event in agent.stream("Pay.", on_approval=lambda _: "approve"):
+        async for event in agent.stream("Pay.", session_id="s", on_approval=lambda _: "approve"):
             seen.append(event)
             if isinstance(event, InputRequestEvent):
                 assert (event.kind, event.message, event.url) == ("form", "Why?", "")
@@ -512,6 +512,9 @@ async def test_a_question_is_an_event_and_answered_from_python(
                 with pytest.raises(InvalidRequest, match="why"):
                     await agent.answer(event_run(seen), event.call_id, "accept", {"why": 1})
                 await agent.answer(event_run(seen), event.call_id, "accept", {"why": "x"})
+        told = await agent.memory.get_session_events("s")
+        assert "input_received" in [record.event_type for record in told]
+        assert all("private" not in record.metadata for record in told)
     [answered] = [e for e in seen if isinstance(e, InputAnswerEvent)]
     assert (answered.call_id, answered.action) == ("call_1_1", "accept")
     [result] = [e.text for e in seen if isinstance(e, ToolResultEvent)]
