@@ -380,7 +380,7 @@ def _a2a_paths() -> dict[str, Any]:
     paths: dict[str, Any] = {CARD_PATH: {"get": card}, "/a2a": {"post": call}}
     for path, method, operation_id, summary, description, has_events in _METHODS:
         a2a_json = {"application/a2a+json": {"schema": _A2A}}
-        content = {"text/event-stream": _EVENTS} if has_events else a2a_json
+        content = {"text/event-stream": _EVENTS} if has_events else _json(_A2A)
         operation: dict[str, Any] = {
             "summary": summary,
             "description": description,
