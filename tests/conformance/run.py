@@ -314,7 +314,7 @@ def section(title: str, text: str, results: list[Result], verdict: Verdict) -> s
 
 
 def code(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
+    return ", ".join(f"`{name.rpartition('::')[2]}`" for name in dict.fromkeys(names))
 
 
 def row_of(*cells: str) -> str:
