@@ -133,6 +133,12 @@ class AlreadyAnswered(RequestError):
     code = "already_answered"
 
 
+class SignInRefused(RequestError):
+    """A sign-in at a tool server cannot begin or end; the message says why, without secrets."""
+
+    code = "sign_in_refused"
+
+
 class DecisionRefused(RequestError):
     """A child agent refused a forwarded decision; `code` is the child's."""
 

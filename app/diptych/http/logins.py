@@ -7,7 +7,7 @@ the browser that saw it, and a browser that does prove who it is must be that pe
 import html
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter
@@ -19,19 +19,19 @@ from starlette.routing import Route
 from diptych.access.caller import current_caller
 from diptych.access.grants import Right
 from diptych.core.codec import Record, event_of
-from diptych.core.errors import DiptychError, InvalidRequest, RequestError
+from diptych.core.errors import DiptychError, InvalidRequest, RequestError, SignInRefused
 from diptych.core.events import InputAction, InputRequested
 from diptych.core.waits import open_inputs
 from diptych.http.bodies import Body, json_router
 from diptych.http.openapi import reply
-from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, START_PATH
+from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, SIGN_IN, START_PATH
 from diptych.net.outgoing import is_loopback_name
 from diptych.ports.stores import EventLog
 from diptych.runs.inputs import InputReply
 from diptych.runs.service import RunService
 
 if TYPE_CHECKING:
-    from diptych.mcp.sign_in import PendingSignIn, PersonalServer, SignIns
+    from diptych.mcp.sign_in import PendingSignIn, PersonalServer, SignIns, Site
 
 MAX_WAITING = 1_000  # runs among which those that wait for a sign-in are looked for
 COOKIE_SECONDS = 600
@@ -77,7 +77,10 @@ def login_routes(sign_ins: "SignIns | None", runs: RunService, log: EventLog) ->
         data = []
         if sign_ins:
             person = _person(sign_ins)
-            data = [await _login(server, person) for server in sign_ins.servers.values()]
+            data = [
+                _view(server, is_signed_in=await server.is_signed_in(person))
+                for server in sign_ins.servers.values()
+            ]
         return {"object": "list", "data": data}
 
     @router.post("/v1/logins/{tool_server}", **reply("Login", "Where to go on, unless signed in."))
@@ -87,7 +90,7 @@ def login_routes(sign_ins: "SignIns | None", runs: RunService, log: EventLog) ->
         uri = urlsplit(body.redirect_uri)
         if uri.scheme != "http" or not is_loopback_name(uri.hostname or "") or uri.query:
             raise InvalidRequest("must be http://127.0.0.1:PORT/callback", param="redirect_uri")
-        pending = await _begun(server, _person(found), body.redirect_uri)
+        pending = await server.begin(_person(found), body.redirect_uri)
         return _view(server, is_signed_in=pending is None) | {"url": pending and pending.url}
 
     @router.post("/v1/logins/{tool_server}/code", **reply("Login", "The caller is signed in.", 409))
@@ -96,9 +99,9 @@ def login_routes(sign_ins: "SignIns | None", runs: RunService, log: EventLog) ->
         found, server = _server(sign_ins, tool_server)
         person, pending = _person(found), await found.take(body.state)
         if pending is None or (pending.tool_server, pending.person) != (tool_server, person):
-            _refuse("this sign-in is not under way: it is over, or somebody else's; begin again")
-        await _finish(server, pending, body.code, body.iss)
-        await WaitingCalls(runs, log, found).answer(pending, "accept")
+            raise SignInRefused("this sign-in is over, or somebody else's; begin again")
+        await server.finish(pending, body.code, body.iss)
+        await _answer_calls(runs, log, found.site, pending, "accept")
         return _view(server, is_signed_in=True)
 
     @router.delete("/v1/logins/{tool_server}", **reply("Login", "The caller is signed out."))
@@ -118,7 +121,8 @@ class SignInPages:
         self._agent = html.escape(agent)
         self._sign_ins = sign_ins
         self._site = sign_ins.site
-        self._waiting = WaitingCalls(runs, log, sign_ins)
+        self._runs = runs
+        self._log = log
 
     def routes(self) -> Sequence[Route]:
         """Return the routes, which need no token."""
@@ -167,82 +171,62 @@ class SignInPages:
             return _page(_OVER, 403)
         tool = html.escape(pending.tool_server)
         if not given.get("code"):
-            await self._waiting.answer(pending, "decline")
+            await self._answer_calls(pending, "decline")
             return _page(f"You did not sign in to {tool}. You can close this page.", 400)
         server = self._sign_ins.servers[pending.tool_server]
         try:
-            await _finish(server, pending, given["code"], given.get("iss"))
-        except RequestError as error:
-            await self._waiting.answer(pending, "cancel")
+            await server.finish(pending, given["code"], given.get("iss"))
+        except SignInRefused as error:
+            await self._answer_calls(pending, "cancel")
             return _page(f"The sign-in at {tool} failed: {html.escape(str(error))}", 400)
-        await self._waiting.answer(pending, "accept")
+        await self._answer_calls(pending, "accept")
         return _page(f"You are signed in to {tool}. You can close this page; the agent goes on.")
 
     async def _document(self, _: Request) -> Response:
-        from diptych.mcp.sign_in import client_document  # noqa: PLC0415 - heavy, and loaded by now
-
-        if self._site.client_id_url is None:
+        """Serve the client id metadata document (draft-ietf-oauth-client-id-metadata-document)."""
+        site = self._site
+        if site.client_id_url is None:
             return Response(status_code=404)
-        return JSONResponse(client_document(self._site))
+        return JSONResponse(
+            {
+                "client_id": site.client_id_url,
+                "client_name": "Diptych",
+                "client_uri": site.url,
+                "redirect_uris": [site.redirect_uri, "http://127.0.0.1/callback"],
+                "grant_types": ["authorization_code", "refresh_token"],
+                "response_types": ["code"],
+                "token_endpoint_auth_method": "none",
+            }
+        )
+
+    async def _answer_calls(self, pending: "PendingSignIn", action: InputAction) -> None:
+        await _answer_calls(self._runs, self._log, self._site, pending, action)
 
 
-class WaitingCalls:
-    """The calls of all runs that wait for a person's sign-in."""
-
-    def __init__(self, runs: RunService, log: EventLog, sign_ins: "SignIns") -> None:
-        self._runs = runs
-        self._log = log
-        self._sign_ins = sign_ins
-
-    async def answer(self, pending: "PendingSignIn", action: InputAction) -> None:
-        """Let the calls that wait for this person at this tool server go on."""
-        from diptych.mcp.sign_in import asks_to_sign_in  # noqa: PLC0415 - as above
-
-        for entry in await self._runs.waiting_runs(MAX_WAITING):
-            try:
-                records = await self._log.read(entry.run_id)
-                if self._person_of(records[0]) != pending.person:
-                    continue
-                for wait in open_inputs(records):
-                    asked = event_of(wait.requested)
-                    if isinstance(asked, InputRequested) and asks_to_sign_in(
-                        asked.state, pending.tool_server
-                    ):
-                        given = InputReply(action, subject=pending.person)
-                        await self._runs.answer(entry.run_id, wait.call_id, given)
-            except DiptychError as error:  # it has ended, or somebody else has answered
-                _logger.debug("run %s: not told of a sign-in: %s", entry.run_id, error)
-
-    def _person_of(self, first: Record) -> str:
-        about = first.metadata
-        subject = "" if about.get("caller") else str(about.get("subject") or "")
-        return subject or self._sign_ins.site.sole_person
-
-
-async def _begun(
-    server: "PersonalServer", person: str, redirect_uri: str
-) -> "PendingSignIn | None":
-    from diptych.mcp.sign_in import SignInRefused  # noqa: PLC0415 - as above
-
-    try:
-        return await server.begin(person, redirect_uri)
-    except SignInRefused as error:
-        _refuse(str(error))
-
-
-async def _finish(
-    server: "PersonalServer", pending: "PendingSignIn", code: str, iss: str | None
+async def _answer_calls(
+    runs: RunService, log: EventLog, site: "Site", pending: "PendingSignIn", action: InputAction
 ) -> None:
-    from diptych.mcp.sign_in import SignInRefused  # noqa: PLC0415 - as above
+    """Answer the calls of all runs that wait for this sign-in."""
+    given = InputReply(action, subject=pending.person)
+    for entry in await runs.waiting_runs(MAX_WAITING):
+        try:
+            records = await log.read(entry.run_id)
+            if _person_of(records[0], site) != pending.person:
+                continue
+            for wait in open_inputs(records):
+                asked = event_of(wait.requested)
+                if isinstance(asked, InputRequested) and asked.state == {
+                    SIGN_IN: pending.tool_server
+                }:
+                    await runs.answer(entry.run_id, wait.call_id, given)
+        except DiptychError as error:  # the run has ended, or somebody else has answered
+            _logger.debug("run %s: not answered after a sign-in: %s", entry.run_id, error)
 
-    try:
-        await server.finish(pending, code, iss)
-    except SignInRefused as error:
-        _refuse(str(error))
 
-
-def _refuse(message: str) -> NoReturn:
-    raise RequestError(message, code="sign_in_refused")
+def _person_of(first: Record, site: "Site") -> str:
+    about = first.metadata
+    subject = "" if about.get("caller") else str(about.get("subject") or "")
+    return subject or site.sole_person
 
 
 def _server(sign_ins: "SignIns | None", name: str) -> "tuple[SignIns, PersonalServer]":
@@ -258,17 +242,13 @@ def _person(sign_ins: "SignIns") -> str:
     caller.require(Right.ASK)
     person = str(caller.subject) if caller.subject else sign_ins.site.sole_person
     if not person:
-        _refuse("this agent is open to everybody, so it cannot keep a token for you")
+        raise SignInRefused("this agent is open to everybody, so it cannot keep a token for you")
     return person
 
 
 def _is_somebody_else(pending: "PendingSignIn") -> bool:
     subject = current_caller().subject
     return subject is not None and str(subject) != pending.person
-
-
-async def _login(server: "PersonalServer", person: str) -> dict[str, Any]:
-    return _view(server, is_signed_in=await server.is_signed_in(person))
 
 
 def _view(server: "PersonalServer", *, is_signed_in: bool) -> dict[str, Any]:

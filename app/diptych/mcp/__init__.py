@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from diptych.mcp.sign_in import SignIns
     from diptych.mcp.supervisor import ServerSupervisor
 
-__all__ = ["CALLBACK_PATH", "CLIENT_PATH", "START_PATH", "ConnectionSettings", "McpTools"]
-
 START_PATH, CALLBACK_PATH = "/oauth/start", "/oauth/callback"
 CLIENT_PATH = "/oauth/client.json"
 """Where the agent serves sign-ins to browsers, and its client id metadata document."""
+SIGN_IN = "sign_in"
+"""Our own tool, offered until a server's tools are known: they are once somebody has signed in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class Connection:
         self._make_client = make_client
         self._messages = messages
         self._client: Client | None = None
-        self._calls: set[OpenCall] = set()
+        self._calls: list[OpenCall] = []
         self._listening: asyncio.Task[None] | None = None
         self._is_closed = False
         self._changed = asyncio.Event()
@@ -218,7 +218,7 @@ class Connection:
             await self.refresh_tools()  # the tool's schema, which names headers, has changed
             return await send(session, responses, state)
 
-        self._calls.add(call)
+        self._calls.append(call)
         token = _CALL.set(call)
         try:
             with outcome.recording():
@@ -232,7 +232,7 @@ class Connection:
         finally:
             _CALL.reset(token)
             call.end()
-            self._calls.discard(call)
+            self._calls.remove(call)
             self._changed.set()
 
     def complete_page(self, page: str) -> None:
@@ -264,7 +264,7 @@ class Connection:
         if call in self._calls:
             return call
         runs = {each.context.run_id for each in self._calls}
-        return max(self._calls, key=lambda each: each.began_at) if len(runs) == 1 else None
+        return self._calls[-1] if len(runs) == 1 else None
 
     def _listen(self, client: Client) -> None:
         """Listen for changes of the list of tools, if the server announces them (2026-07-28)."""

@@ -59,7 +59,6 @@ TIMEOUT_SECONDS = 10.0  # for one request to it
 EXPIRY_MARGIN_SECONDS = 5.0
 JWT_BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 CLIENT_NAME = "Diptych"
-_JWT_PARTS = 3
 
 
 class AuthorizationServer(BaseModel):
@@ -86,6 +85,16 @@ class Grant(BaseModel):
     def is_expired(self) -> bool:
         return self.expires_at is not None and time.time() > self.expires_at - EXPIRY_MARGIN_SECONDS
 
+    def redact_secrets(self) -> None:
+        """Redact its secrets from now on."""
+        for secret in (
+            self.token.access_token,
+            self.token.refresh_token,
+            self.client.client_secret,
+        ):
+            if secret:
+                SECRETS.remember(secret)
+
 
 class OAuthClient:
     """Asks the authorization server of one MCP server for tokens. Methods raise
@@ -100,6 +109,7 @@ class OAuthClient:
             raise ValueError(f"tool server {server.name} has no auth")
         self.auth = server.auth
         self.server_url = server.url
+        self._resource = resource_url_from_server_url(server.url)
         named = filter(None, (server.url, server.auth.issuer))
         self._transport = AiohttpTransport(OutgoingPolicy(named), tls_context())
 
@@ -119,14 +129,12 @@ class OAuthClient:
         Without any metadata it is at the MCP server's own origin, as MCP 2025-03-26 has it.
         """
         about = await self._resource_metadata(challenge)
-        named = self._named_server(about) if about else None
+        named = self._named_server(about) if about else self.auth.issuer
         origin = _origin(self.server_url)
         metadata = await self._server_metadata(named)
         if metadata is None:
-            if named or self.auth.issuer:
-                raise AuthorizationFailed(
-                    f"no metadata of the authorization server {named or origin}"
-                )
+            if named:
+                raise AuthorizationFailed(f"no metadata of the authorization server {named}")
             metadata = OAuthMetadata(
                 issuer=AnyHttpUrl(origin),
                 authorization_endpoint=AnyHttpUrl(f"{origin}/authorize"),
@@ -134,42 +142,32 @@ class OAuthClient:
                 registration_endpoint=AnyHttpUrl(f"{origin}/register"),
             )
         expected = named or origin
-        is_named = str(metadata.issuer) == expected
-        if not (is_named or (named is None and issuers_match(str(metadata.issuer), expected))):
+        if not issuers_match(str(metadata.issuer), expected):
             shown = one_line(str(metadata.issuer), 100)
             raise AuthorizationFailed(f"the metadata of {expected} is of another issuer, {shown}")
-        if self.auth.issuer and not issuers_match(str(metadata.issuer), self.auth.issuer):
-            raise AuthorizationFailed(f"its authorization server is not {self.auth.issuer}")
-        resource = resource_url_from_server_url(self.server_url)
         return AuthorizationServer(
             metadata=metadata,
-            resource=str(about.resource) if about else resource,
+            resource=str(about.resource) if about else self._resource,
             scopes=self._scopes(challenge, about, metadata),
         )
 
     async def client_credentials(self, server: AuthorizationServer) -> Grant:
         """Get the agent's own token (RFC 6749, section 4.4)."""
-        auth = self.auth
-        is_signed = auth.private_key is not None
-        client = self._given_client(server, is_signed=is_signed)
         data = {"grant_type": "client_credentials"}
-        if is_signed:
+        if self.auth.private_key:
             data |= {
                 "client_assertion": await self._assertion(server.issuer),
                 "client_assertion_type": JWT_BEARER,
             }
-        return await self._token(server, client, data, scope=server.scopes)
+        return await self._token(server, None, data, scope=server.scopes)
 
     async def refreshed(self, grant: Grant) -> Grant | None:
         """Refresh a grant; None if the authorization server refuses that."""
         if grant.token.refresh_token is None:
             return None
         data = {"grant_type": "refresh_token", "refresh_token": grant.token.refresh_token}
-        client = grant.client
-        if self.auth.client_id:
-            client = self._given_client(grant.server)
         try:
-            renewed = await self._token(grant.server, client, data)
+            renewed = await self._token(grant.server, grant.client, data)
         except _Refused:
             return None
         kept = renewed.token
@@ -184,18 +182,14 @@ class OAuthClient:
         data: Mapping[str, str],
     ) -> Grant:
         """Exchange an authorization code, which is in `data`, for a token."""
-        if self.auth.client_id:
-            client = self._given_client(server)
         grant = await self._token(server, client, {"grant_type": "authorization_code", **data})
         grant.token.scope = grant.token.scope or server.scopes
         return grant
 
-    async def client_for(
+    async def new_client(
         self, server: AuthorizationServer, metadata_url: str | None, redirect_uri: str
     ) -> OAuthClientInformationFull:
-        """Return the client for signing people in: given, by a metadata document, or registered."""
-        if self.auth.client_id:
-            return self._given_client(server)
+        """Return a client for signing people in: by its metadata document, or registered."""
         redirects = [AnyUrl(redirect_uri)]
         if metadata_url and should_use_client_metadata_url(server.metadata, metadata_url):
             return create_client_info_from_metadata_url(metadata_url, redirects)
@@ -222,13 +216,12 @@ class OAuthClient:
             ) from error
         return client
 
-    def _given_client(
-        self, server: AuthorizationServer, *, is_signed: bool = False
-    ) -> OAuthClientInformationFull:
+    def given_client(self, server: AuthorizationServer) -> OAuthClientInformationFull:
+        """Return the manifest's client, with its secret as it is now."""
         secret = self._read("clientSecret") if self.auth.client_secret else None
         supported = server.metadata.token_endpoint_auth_methods_supported or ()
         method = "client_secret_basic"
-        if is_signed:
+        if self.auth.private_key:
             method = "private_key_jwt"
         elif secret is None:
             method = "none"
@@ -269,7 +262,7 @@ class OAuthClient:
                 failed = response.status_code if is_failure else failed
                 continue
             resource = str(about.resource)
-            if not check_resource_allowed(resource_url_from_server_url(self.server_url), resource):
+            if not check_resource_allowed(self._resource, resource):
                 shown = one_line(resource, 100)
                 raise AuthorizationFailed(f"its metadata is of another resource, {shown}")
             return about
@@ -321,11 +314,13 @@ class OAuthClient:
     async def _token(
         self,
         server: AuthorizationServer,
-        client: OAuthClientInformationFull,
+        client: OAuthClientInformationFull | None,
         data: dict[str, str],
         scope: str | None = None,
     ) -> Grant:
         """Send a token request. Raises `_Refused` for an OAuth error."""
+        if client is None or self.auth.client_id:
+            client = self.given_client(server)  # its secret may have been rotated
         data |= {"resource": server.resource, "client_id": client.client_id}
         if scope:
             data["scope"] = scope
@@ -350,13 +345,12 @@ class OAuthClient:
             raise AuthorizationFailed(
                 f"the authorization server {server.issuer} answers without a bearer token"
             ) from None
-        SECRETS.remember(token.access_token)
-        if token.refresh_token:
-            SECRETS.remember(token.refresh_token)
-        _check_audience(token.access_token, server)
         token.scope = token.scope or scope
         expires_at = sent_at + token.expires_in if token.expires_in is not None else None
-        return Grant(token=token, expires_at=expires_at, client=client, server=server)
+        grant = Grant(token=token, expires_at=expires_at, client=client, server=server)
+        grant.redact_secrets()
+        _check_audience(token.access_token, server)
+        return grant
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request to an authorization server, or for metadata; return the read response."""
@@ -464,8 +458,6 @@ def _refusal(issuer: str, response: httpx2.Response) -> AuthorizationFailed:
 
 def _check_audience(token: str, server: AuthorizationServer) -> None:
     """Refuse a readable token (JWT) whose audiences are URLs, but not of the resource."""
-    if token.count(".") != _JWT_PARTS - 1:
-        return
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError:

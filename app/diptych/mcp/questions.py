@@ -43,10 +43,9 @@ class OpenCall:
         self.name = name
         self.context = context
         self.timeout = asyncio.timeout(seconds)
-        self.began_at = asyncio.get_running_loop().time()
         self._asked = 0
         self._one_at_a_time = asyncio.Lock()
-        self._pages: dict[str, asyncio.Future[None]] = {}
+        self._pages: dict[str | None, asyncio.Future[None]] = {}
         self._end = asyncio.get_running_loop().create_future()
 
     async def ask(self, request: mcp_types.ElicitRequest, state: JSON = None) -> InputAnswer:
@@ -55,7 +54,7 @@ class OpenCall:
         A page that the server says was completed is accepted. Raises `ToolError` if the question
         cannot be asked.
         """
-        question, page = _question(request.params), _page(request.params)
+        question, page = _question(request.params), getattr(request.params, "elicitation_id", None)
         self._asked += 1
         if self._asked > MAX_QUESTIONS:
             raise ToolError("failed", f"{self.name} asks more than {MAX_QUESTIONS} questions")
@@ -74,8 +73,8 @@ class OpenCall:
 
     def complete_page(self, page: str) -> None:
         """Accept the question about a page, if it is open."""
-        if page in self._pages and not self._pages[page].done():
-            self._pages[page].set_result(None)
+        if (completed := self._pages.get(page)) and not completed.done():
+            completed.set_result(None)
 
     def end(self) -> None:
         """End the questions of the call, which has ended."""
@@ -98,12 +97,11 @@ async def answered(call: OpenCall, send: Send[ResultT]) -> ResultT:
     Raises `ToolError` if it asks for anything but elicitation, or without end.
     """
     questions, pause = _Questions.resumed(call), FIRST_PAUSE
-    responses, state = (await questions.ask(call), questions.state) if questions else (None, None)
-    can_ask = call.context.ask is not ask_nobody
-    may_need_pages = can_ask and (questions is None or not questions.of_error)
+    may_need_pages = call.context.ask is not ask_nobody and not questions.of_error
     for _ in range(MAX_ROUNDS):
+        responses = await questions.ask(call)
         try:
-            result = await send(responses, state)
+            result = await send(responses, questions.state)
         except MCPError as error:
             if not may_need_pages or (pages := _Questions.of(error)) is None:
                 raise
@@ -115,7 +113,6 @@ async def answered(call: OpenCall, send: Send[ResultT]) -> ResultT:
         if not questions.requests:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE)
-        responses, state = await questions.ask(call), questions.state
     raise ToolError("failed", f"{call.name} asked more than {MAX_ROUNDS} times")
 
 
@@ -126,7 +123,7 @@ class _Questions:
     `of_error`: the call was refused until pages are completed.
     """
 
-    requests: dict[str, mcp_types.InputRequest]
+    requests: dict[str, mcp_types.InputRequest] = field(default_factory=dict)
     state: str | None = None
     responses: dict[str, mcp_types.ElicitResult] = field(default_factory=dict)
     of_error: bool = False
@@ -144,10 +141,10 @@ class _Questions:
         return cls({str(n): mcp_types.ElicitRequest(params=p) for n, p in pages}, of_error=True)
 
     @classmethod
-    def resumed(cls, call: OpenCall) -> "_Questions | None":
-        """Return the questions that another process asked, with the answer that came since."""
+    def resumed(cls, call: OpenCall) -> "_Questions":
+        """Return what another process asked, if it did, with the answer that came since."""
         if (resumed := call.context.resumed) is None:
-            return None
+            return cls()
         questions = _RECORD.validate_python(resumed.state)
         questions.answer_next(resumed.answer)
         return questions
@@ -208,10 +205,3 @@ def _question(params: mcp_types.ElicitRequestParams) -> InputRequest:
             raise ToolError("failed", "it asks to open a URL that is not http or https")
         return InputRequest("url", params.message, url=params.url)
     return InputRequest("form", params.message, schema=params.requested_schema)
-
-
-def _page(params: mcp_types.ElicitRequestParams) -> str:
-    """Return the id of the page to complete; "" if the server will not say that it was."""
-    if not isinstance(params, mcp_types.ElicitRequestURLParams):
-        return ""
-    return params.elicitation_id or ""

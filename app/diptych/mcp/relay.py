@@ -59,7 +59,8 @@ class ToolRelay:
         self, _: _Context, __: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListToolsResult:
         try:
-            return mcp_types.ListToolsResult(tools=await self._supervisor.listed())
+            connection = await self._supervisor.open_connection()
+            return mcp_types.ListToolsResult(tools=connection.tools)
         except ToolError as error:
             raise MCPError(mcp_types.INTERNAL_ERROR, error.message) from error
 

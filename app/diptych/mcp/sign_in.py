@@ -9,10 +9,9 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
@@ -24,11 +23,11 @@ from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import BaseModel
 
 from diptych.core.catalog import Tool, Unavailable
-from diptych.core.errors import StoreError, ToolError
+from diptych.core.errors import SignInRefused, StoreError, ToolError
 from diptych.core.events import InputRequest
-from diptych.core.messages import JSON, CallOutput, JSONObject
+from diptych.core.messages import CallOutput, JSONObject
 from diptych.manifest.settings import ToolServerConfig
-from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, START_PATH, ConnectionSettings
+from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, SIGN_IN, START_PATH, ConnectionSettings
 from diptych.mcp.oauth import (
     AuthorizationServer,
     Grant,
@@ -39,22 +38,15 @@ from diptych.mcp.oauth import (
 from diptych.mcp.supervisor import ServerSupervisor, wait_for
 from diptych.mcp.tokens import ServerTokens, TokenBook, grant_key
 from diptych.mcp.tool_listing import ToolListing
-from diptych.mcp.tool_rules import READ_RESOURCE
 from diptych.mcp.transport import AuthorizationFailed
 from diptych.net.outgoing import is_loopback_name
 from diptych.ports import CallContext, InputAnswer
 
-SIGN_IN = "sign_in"
-"""Our own tool, offered until a server's tools are known: they are once somebody has signed in."""
 PENDING_SECONDS = 600.0
 IDLE_SECONDS = 300.0  # for which a person's connection stays open
 MAX_SIGN_INS = 2  # of one call: the second is a step-up
 MAX_LISTING_BYTES = 2**20
 NOBODY_YET = "nobody has signed in yet"
-
-
-class SignInRefused(Exception):
-    """A sign-in cannot begin or end; the message says why, without secrets."""
 
 
 class PendingSignIn(BaseModel):
@@ -168,20 +160,21 @@ class PersonalServer(ServerSupervisor):
         if not person:
             text = f"{name} needs the sign-in of a person, and this agent has verified none"
             raise ToolError("refused", text)
-        if context.resumed and _is_ours(context.resumed.state):
+        if context.resumed and context.resumed.state == {SIGN_IN: name}:
             _check_answer(name, context.resumed.answer)
             context = replace(context, resumed=None)
         for asked in range(MAX_SIGN_INS + 1):
             async with self._as(person) as own:
                 try:
-                    output = await self._call_as(own, tool, arguments, context)
+                    count = await self._adopt(own)
+                    if tool != _sign_in_tool(name):
+                        return await own.supervisor.call(tool, arguments, context)
+                    text = f"{name} has {count} tools, which can be called from the next message on"
+                    return CallOutput(f"Signed in. {text}.")
                 except ToolError as error:
                     if own.tokens.needed is None or error.kind != "unavailable":
                         raise
                     needed = own.tokens.needed
-                else:
-                    await self._adopt(own)
-                    return output
             if asked < MAX_SIGN_INS:
                 await self._ask(person, needed, context)
         raise ToolError("unavailable", f"tool server {name}: it refuses each sign-in")
@@ -195,12 +188,11 @@ class PersonalServer(ServerSupervisor):
         grant = await self._book.load(self._grant_key(person), Grant)
         return grant is not None and self.oauth.trusts(grant)
 
-    async def forget(self, person: str) -> bool:
-        """Delete a person's token; False if there was none. Raises `StoreError`."""
-        found = await self._book.take(self._grant_key(person), Grant)
+    async def forget(self, person: str) -> None:
+        """Delete a person's token. Raises `StoreError`."""
+        await self._book.take(self._grant_key(person), Grant)
         if own := self._people.pop(person, None):
             await own.supervisor.close()
-        return found is not None
 
     async def begin(self, person: str, redirect_uri: str) -> PendingSignIn | None:
         """Begin a person's sign-in; None if the server takes their token.
@@ -209,13 +201,12 @@ class PersonalServer(ServerSupervisor):
         """
         async with self._as(person) as own:
             try:
-                await own.supervisor.listed()
+                await self._adopt(own)
             except ToolError as error:
                 if own.tokens.needed is None:
                     raise SignInRefused(error.message) from error
                 needed = own.tokens.needed
             else:
-                await self._adopt(own)
                 return None
         return await self._begin(person, needed, redirect_uri)
 
@@ -236,7 +227,8 @@ class PersonalServer(ServerSupervisor):
             await self._book.save(self._grant_key(pending.person), grant)
         except (AuthorizationFailed, StoreError) as error:
             with suppress(StoreError):  # the authorization server may have forgotten the client
-                await self._book.take(self._client_key(pending), OAuthClientInformationFull)
+                key = _client_key(pending.server.issuer, pending.redirect_uri)
+                await self._book.take(key, OAuthClientInformationFull)
             raise SignInRefused(str(error)) from error
         async with self._as(pending.person) as own:  # its tools may not be known yet
             own.tokens.needed = None
@@ -276,34 +268,23 @@ class PersonalServer(ServerSupervisor):
                 del self._people[person]
                 await own.supervisor.close()
 
-    async def _call_as(
-        self, own: _Person, tool: Tool, arguments: JSONObject, context: CallContext
-    ) -> CallOutput:
-        if tool != _sign_in_tool(self.server.name):
-            return await own.supervisor.call(tool, arguments, context)
-        listed = await own.supervisor.listed()
-        return CallOutput(
-            f"Signed in. {self.server.name} has {len(listed)} tools, which can be called from the "
-            "next message on."
-        )
+    async def _adopt(self, own: _Person) -> int:
+        """Offer the tools that the server lists to a person, here and at other replicas.
 
-    async def _adopt(self, own: _Person) -> None:
-        """Offer what the server lists to this person, here and at other replicas."""
-        listed = await own.supervisor.listed()
-        names = {tool.name for tool in own.supervisor.tools} - {tool.name for tool in listed}
-        listing = _Listing(tools=listed, reads_resources=READ_RESOURCE in names)
-        if self._take_listing(listing):
+        Returns their number. Raises `ToolError` if there is no connection.
+        """
+        connection = await own.supervisor.open_connection()
+        listing = _Listing(tools=connection.tools, reads_resources=connection.reads_resources)
+        before = self.tools if self.has_listed else None
+        self._take_listing(listing)
+        if self.tools != before and len(listing.model_dump_json()) <= MAX_LISTING_BYTES:
             with suppress(StoreError):
                 await self._book.save(self._listing_key, listing)
+        return len(connection.tools)
 
-    def _take_listing(self, listing: _Listing) -> bool:
-        """Offer these tools; False if they are not new, or too much to store."""
-        is_first = not self.has_listed
-        before = self.tools
+    def _take_listing(self, listing: _Listing) -> None:
         self._set_tools(listing.tools, ToolListing(), reads_resources=listing.reads_resources)
         self._last_reason = None
-        is_small = len(listing.model_dump_json()) <= MAX_LISTING_BYTES
-        return is_small and (is_first or self.tools != before)
 
     async def _ask(self, person: str, needed: AuthorizationServer, context: CallContext) -> None:
         """Ask the person to sign in. Raises `ToolError` unless they have."""
@@ -368,19 +349,17 @@ class PersonalServer(ServerSupervisor):
         self, server: AuthorizationServer, redirect_uri: str
     ) -> OAuthClientInformationFull:
         """Return the client to sign people in with; one that is registered is kept."""
+        if self.oauth.auth.client_id:
+            return self.oauth.given_client(server)
         key = _client_key(server.issuer, redirect_uri)
         try:
-            known = await self._book.load(key, OAuthClientInformationFull)
-            if known and not self.oauth.auth.client_id:
+            if known := await self._book.load(key, OAuthClientInformationFull):
                 return known
-            found = await self.oauth.client_for(server, self._site.client_id_url, redirect_uri)
+            found = await self.oauth.new_client(server, self._site.client_id_url, redirect_uri)
             await self._book.save(key, found)
         except StoreError as error:
             raise AuthorizationFailed(str(error)) from error
         return found
-
-    def _client_key(self, pending: PendingSignIn) -> str:
-        return _client_key(pending.server.issuer, pending.redirect_uri)
 
     def _grant_key(self, person: str) -> str:
         return grant_key(self.oauth.server_url, person)
@@ -426,34 +405,12 @@ def pending_key(state: str) -> str:
     return f"pending:{_digest(state)}"
 
 
-def asks_to_sign_in(state: JSON, tool_server: str) -> bool:
-    """Whether a call's question, by its state, is for the sign-in at a tool server."""
-    return state == {SIGN_IN: tool_server}
-
-
-def client_document(site: Site) -> Mapping[str, Any]:
-    """Return the client id metadata document (draft-ietf-oauth-client-id-metadata-document)."""
-    return {
-        "client_id": site.client_id_url,
-        "client_name": "Diptych",
-        "client_uri": site.url,
-        "redirect_uris": [site.redirect_uri, "http://127.0.0.1/callback"],
-        "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"],
-        "token_endpoint_auth_method": "none",
-    }
-
-
 def _client_key(issuer: str, redirect_uri: str) -> str:
     return f"client:{_digest(json.dumps([issuer, redirect_uri]))}"
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _is_ours(state: JSON) -> bool:
-    return isinstance(state, Mapping) and SIGN_IN in state
 
 
 def _check_answer(name: str, answer: InputAnswer) -> None:

@@ -6,13 +6,12 @@ gets the session's URL.
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from types import TracebackType
-from typing import Self
+from dataclasses import dataclass
 
 import anyio
 import httpx2
 import mcp_types
-from anyio.abc import TaskGroup
+from anyio.abc import AsyncResource, TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import CONNECTION_CLOSED
@@ -84,24 +83,18 @@ async def _receive(
         on_end(reason)
 
 
-class _Posts:
+@dataclass
+class _Posts(AsyncResource):
     """A `WriteStream` that posts each message, in its sender's context."""
 
-    def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        endpoint: httpx2.URL,
-        inbox: MemoryObjectSendStream[Incoming],
-        tasks: TaskGroup,
-    ) -> None:
-        self._client = client
-        self._endpoint = endpoint
-        self._inbox = inbox
-        self._tasks = tasks
+    client: httpx2.AsyncClient
+    endpoint: httpx2.URL
+    inbox: MemoryObjectSendStream[Incoming]
+    tasks: TaskGroup
 
     async def send(self, item: SessionMessage) -> None:
         if isinstance(item.message, mcp_types.JSONRPCRequest):
-            self._tasks.start_soon(self._request, item.message)
+            self.tasks.start_soon(self._request, item.message)
         else:
             await self._post(item.message)
 
@@ -113,23 +106,12 @@ class _Posts:
             )
             answer = mcp_types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
             with suppress(*STREAM_CLOSED):
-                await self._inbox.send(SessionMessage(answer))
+                await self.inbox.send(SessionMessage(answer))
 
     async def _post(self, message: mcp_types.JSONRPCMessage) -> httpx2.Response:
         body = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
         extensions = {ANSWERED_BY_STREAM: True}
-        return await self._client.post(self._endpoint, json=body, extensions=extensions)
+        return await self.client.post(self.endpoint, json=body, extensions=extensions)
 
     async def aclose(self) -> None:
         """Do nothing: the transport ends with its event stream."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()

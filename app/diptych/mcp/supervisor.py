@@ -145,10 +145,6 @@ class ServerSupervisor:
                 raise
             raise ToolError("unknown", prompt.outcome_unknown(error.message)) from error
 
-    async def listed(self) -> list[mcp_types.Tool]:
-        """Return the tools as the server lists them, once it is connected. Raises `ToolError`."""
-        return (await self._open_connection()).tools
-
     async def result(
         self,
         name: str,
@@ -163,7 +159,7 @@ class ServerSupervisor:
         seconds = timeout_of(self.server, name)
         reason = NOT_CONNECTED_YET
         for _ in range(2):
-            connection = await self._open_connection()
+            connection = await self.open_connection()
             call = OpenCall(name, context, seconds)
             try:
                 async with call.timeout:
@@ -198,7 +194,7 @@ class ServerSupervisor:
         if self._http is not None:
             await self._http.aclose()
 
-    async def _open_connection(self) -> Connection:
+    async def open_connection(self) -> Connection:
         """Return the open connection, or wait for the next attempt. Raises `ToolError`."""
         if self._connection is None or not self._connection.is_open:
             if self._task is None:

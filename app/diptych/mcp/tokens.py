@@ -21,7 +21,6 @@ from diptych.mcp.oauth import (
     with_more_scopes,
 )
 from diptych.mcp.transport import AuthorizationFailed, SendRequest
-from diptych.net.redaction import SECRETS
 from diptych.ports.stores import Vault
 
 KEPT_SECONDS = 90 * 24 * 3600.0  # of a grant since it was last renewed
@@ -107,8 +106,8 @@ class ServerTokens:
 
     async def _renew(self, refusal: httpx2.Response, prior: Grant | None) -> Grant:
         server = await self.client.discover(refusal)
-        if is_insufficient_scope(refusal):
-            server = with_more_scopes(server, prior, refusal) if prior else server
+        if prior and is_insufficient_scope(refusal):
+            server = with_more_scopes(server, prior, refusal)
         return await self._save(await self.client.client_credentials(server))
 
     async def _refresh(self, grant: Grant) -> Grant | None:
@@ -126,7 +125,7 @@ class ServerTokens:
         if grant and not self.client.trusts(grant):
             grant = None
         if grant:
-            remember(grant)
+            grant.redact_secrets()
         self._grant = grant
         return grant
 
@@ -142,13 +141,6 @@ class ServerTokens:
 def grant_key(url: str, subject: str) -> str:
     """Return the key of a grant: it shows neither the server nor the person."""
     return "grant:" + hashlib.sha256(json.dumps([url, subject]).encode()).hexdigest()
-
-
-def remember(grant: Grant) -> None:
-    """Redact the grant's secrets from now on."""
-    for secret in (grant.token.access_token, grant.token.refresh_token, grant.client.client_secret):
-        if secret:
-            SECRETS.remember(secret)
 
 
 async def _send_with(

@@ -1,6 +1,7 @@
 """Tools whose server wants OAuth tokens: the agent's own (`as: agent`)."""
 
 import functools
+import math
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,16 +18,20 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from support import hostile
 from support.authorization_server import (
     METADATA,
+    RESOURCE_METADATA,
     AuthorizationServer,
     Guarded,
+    Token,
 )
 from support.mcp_tools import QUICK, reasons, tool_of, unheard
 
+from diptych.core.messages import CallOutput
 from diptych.manifest.settings import ToolAuthConfig, ToolServerConfig
 from diptych.mcp import McpTools
 from diptych.mcp import oauth as authorization
 from diptych.mcp.oauth import OAuthClient
 from diptych.mcp.sign_in import PersonTokens, SignIns, Site
+from diptych.mcp.supervisor import ServerSupervisor
 from diptych.mcp.tokens import TokenBook, grant_key
 from diptych.net.redaction import SECRETS
 from diptych.stores.memory.vault import MemoryVault
@@ -67,6 +72,23 @@ def config(resource: Guarded, **auth: Any) -> ToolServerConfig:
         "issuer": resource.server.url,
     }
     return ToolServerConfig("pages", f"{resource.url}/mcp", auth=ToolAuthConfig(**(given | auth)))
+
+
+def grant_of(resource: Guarded, token: OAuthToken) -> authorization.Grant:
+    url = resource.server.url
+    metadata = {
+        "issuer": url,
+        "authorization_endpoint": f"{url}/authorize",
+        "token_endpoint": f"{url}/token",
+    }
+    return authorization.Grant(
+        token=token,
+        expires_at=None,
+        client=OAuthClientInformationFull(client_id="robot"),
+        server=authorization.AuthorizationServer.model_validate(
+            {"metadata": metadata, "resource": f"{resource.url}/mcp"}
+        ),
+    )
 
 
 @asynccontextmanager
@@ -150,6 +172,37 @@ async def test_a_private_key_signs_and_may_be_rotated(kind: str) -> None:
             assert await call(tools) == "a: found"
 
 
+async def test_the_manifest_names_the_issuer_of_a_server_without_metadata() -> None:
+    async with guarded() as resource:
+        for path in (RESOURCE_METADATA, f"{RESOURCE_METADATA}/mcp"):
+            resource.answers[path] = lambda: Response(status_code=404)
+        async with connected(config(resource)) as tools:
+            assert await call(tools) == "a: found"
+
+
+async def test_a_call_succeeds_whose_connection_ends_with_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    supervised = ServerSupervisor.call
+
+    async def last_call(self: ServerSupervisor, *args: Any) -> CallOutput:
+        output = await supervised(self, *args)
+        await self.close()
+        return output
+
+    monkeypatch.setattr(ServerSupervisor, "call", last_call)
+    book = TokenBook(MemoryVault())
+    async with guarded() as resource:
+        url = f"{resource.url}/mcp"
+        resource.server.tokens["t"] = Token("robot", "ada", "", url, math.inf)
+        await book.save(grant_key(url, "ada"), grant_of(resource, OAuthToken(access_token="t")))
+        server = config(resource, is_personal=True)
+        signed_in = SignIns(book, Site(sole_person="ada"))
+        async with McpTools([server], settings=QUICK, sign_ins=signed_in) as tools:
+            await tools.call(await tool_of(tools, "pages__sign_in"), {}, unheard)
+            assert await call(tools) == "a: found"
+
+
 class RacedBook(TokenBook):
     """Has another token as soon as the first one was read: another replica has refreshed it."""
 
@@ -165,23 +218,8 @@ async def test_a_refresh_token_that_another_replica_has_used_signs_nobody_out() 
     async with guarded() as resource:
         client = OAuthClient(config(resource, is_personal=True))
         book = RacedBook(MemoryVault())
-        metadata = {name: f"{resource.server.url}/{name}" for name in ("authorize", "token")}
-        server = authorization.AuthorizationServer.model_validate(
-            {
-                "metadata": {
-                    "issuer": resource.server.url,
-                    "authorization_endpoint": metadata["authorize"],
-                    "token_endpoint": metadata["token"],
-                },
-                "resource": f"{resource.url}/mcp",
-            }
-        )
-        old = authorization.Grant(
-            token=OAuthToken(access_token="old", refresh_token="used"),
-            expires_at=1.0,
-            client=OAuthClientInformationFull(client_id="robot"),
-            server=server,
-        )
+        token = OAuthToken(access_token="old", refresh_token="used")
+        old = grant_of(resource, token).model_copy(update={"expires_at": 1.0})
         await book.save(grant_key(client.server_url, "ada"), old)
         tokens, sent = PersonTokens(client, book, "ada"), list[str]()
 
