@@ -1,12 +1,13 @@
 """Sign-ins of people at tool servers: `/v1/logins` for `diptych login`, `/oauth/…` for browsers.
 
-A browser has no token of ours. So a page names the person who began, a cookie ties the callback to
-the browser that saw it, and a browser that does prove who it is must be that person's.
+Browsers have no token of ours. So a page names the person who began, and a cookie ties the callback
+to the browser that showed it. A browser that does prove its caller must be that person's.
 """
 
 import html
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -121,8 +122,7 @@ class SignInPages:
         self._agent = html.escape(agent)
         self._sign_ins = sign_ins
         self._site = sign_ins.site
-        self._runs = runs
-        self._log = log
+        self._answer_calls = partial(_answer_calls, runs, log, sign_ins.site)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes, which need no token."""
@@ -198,9 +198,6 @@ class SignInPages:
                 "token_endpoint_auth_method": "none",
             }
         )
-
-    async def _answer_calls(self, pending: "PendingSignIn", action: InputAction) -> None:
-        await _answer_calls(self._runs, self._log, self._site, pending, action)
 
 
 async def _answer_calls(

@@ -1,7 +1,7 @@
 """OAuth tokens for one MCP server (MCP authorization 2025-11-25 and 2026-07-28).
 
-The SDK's own providers hold a lock while a tool runs, and wait for a person in one process. So only
-their parts are used here: models, discovery URLs, checks.
+The SDK's providers hold a lock while a tool runs, and wait for a person in the process that asked.
+So we use only their parts: models, discovery URLs, checks.
 """
 
 import asyncio
@@ -97,8 +97,7 @@ class Grant(BaseModel):
 
 
 class OAuthClient:
-    """Asks the authorization server of one MCP server for tokens. Methods raise
-    `AuthorizationFailed`.
+    """Gets tokens for one MCP server. Methods raise `AuthorizationFailed`.
 
     Requests go to https URLs and loopback only, within the outgoing policy; no redirect is
     followed.
@@ -117,7 +116,7 @@ class OAuthClient:
         await self._transport.aclose()
 
     def trusts(self, grant: Grant) -> bool:
-        """Whether a stored grant is still of the manifest's client and issuer."""
+        """Whether a stored grant still matches the manifest's client and issuer."""
         auth = self.auth
         if auth.issuer and not issuers_match(grant.server.issuer, auth.issuer):
             return False
@@ -126,7 +125,7 @@ class OAuthClient:
     async def discover(self, challenge: httpx2.Response) -> AuthorizationServer:
         """Find the authorization server (RFC 9728, RFC 8414, OpenID Connect Discovery).
 
-        Without any metadata it is at the MCP server's own origin, as MCP 2025-03-26 has it.
+        Without metadata, the endpoints are MCP 2025-03-26's, at the MCP server's own origin.
         """
         about = await self._resource_metadata(challenge)
         named = self._named_server(about) if about else self.auth.issuer
@@ -181,7 +180,7 @@ class OAuthClient:
         client: OAuthClientInformationFull,
         data: Mapping[str, str],
     ) -> Grant:
-        """Exchange an authorization code, which is in `data`, for a token."""
+        """Exchange the authorization code in `data` for a token."""
         grant = await self._token(server, client, {"grant_type": "authorization_code", **data})
         grant.token.scope = grant.token.scope or server.scopes
         return grant
@@ -273,10 +272,8 @@ class OAuthClient:
     def _named_server(self, about: ProtectedResourceMetadata) -> str:
         named = [str(url) for url in about.authorization_servers]
         issuer = self.auth.issuer
-        if issuer is None:
-            return named[0]
         for each in named:
-            if issuers_match(each, issuer):
+            if issuer is None or issuers_match(each, issuer):
                 return each
         shown = one_line(", ".join(named), 200)
         raise AuthorizationFailed(f"it names the authorization server {shown}, not {issuer}")
@@ -401,7 +398,7 @@ def with_more_scopes(
 ) -> AuthorizationServer:
     """Add the scopes of an earlier grant, so that a new one loses none.
 
-    Raises `AuthorizationFailed` if that grant has the scopes for whose lack it was refused.
+    Raises `AuthorizationFailed` if the refused grant had all that are wanted.
     """
     had, wanted = prior.token.scope or "", server.scopes or ""
     if is_insufficient_scope(refusal) and set(wanted.split()) <= set(had.split()):

@@ -49,10 +49,8 @@ class OpenCall:
         self._end = asyncio.get_running_loop().create_future()
 
     async def ask(self, request: mcp_types.ElicitRequest, state: JSON = None) -> InputAnswer:
-        """Ask, and return the answer: `cancel` once the call has ended, whose question it is.
-
-        A page that the server says was completed is accepted. Raises `ToolError` if the question
-        cannot be asked.
+        """Return the answer to a question: `cancel` if the call ends before, `accept` if the server
+        says that the page was completed. Raises `ToolError` if the question cannot be asked.
         """
         question, page = _question(request.params), getattr(request.params, "elicitation_id", None)
         self._asked += 1
@@ -77,7 +75,7 @@ class OpenCall:
             completed.set_result(None)
 
     def end(self) -> None:
-        """End the questions of the call, which has ended."""
+        """Cancel the questions of the call, which has ended."""
         self._end.cancel()
 
     async def _paused(self, question: InputRequest, state: JSON) -> InputAnswer:
@@ -94,7 +92,7 @@ class OpenCall:
 async def answered(call: OpenCall, send: Send[ResultT]) -> ResultT:
     """Send a call, and again with the answers to its questions, until it has a result.
 
-    Raises `ToolError` if it asks for anything but elicitation, or without end.
+    Raises `ToolError` if it needs anything but elicitation, or asks too often.
     """
     questions, pause = _Questions.resumed(call), FIRST_PAUSE
     may_need_pages = call.context.ask is not ask_nobody and not questions.of_error
@@ -169,7 +167,7 @@ class _Questions:
         return None
 
     def answer_next(self, answer: InputAnswer) -> None:
-        """Note the answer to the question that is open."""
+        """Record the answer to the open question."""
         if asked := self._next():
             self.responses[asked[0]] = elicit_result(asked[1], answer)
 
@@ -183,7 +181,7 @@ _RECORD = TypeAdapter(_Questions)
 
 
 def refusal(method: str) -> str:
-    """Say that we do not offer what a server requests, by its name."""
+    """Name a request of a server that we do not support."""
     name = {"sampling/createMessage": "sampling", "roots/list": "roots"}.get(method, method)
     return f"{name}, which Diptych does not offer"
 

@@ -1,4 +1,4 @@
-"""What a server says besides answers: log messages, changes, requests that are refused."""
+"""Log messages of servers, and their requests that we refuse."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ def wanted_level() -> mcp_types.LoggingLevel:
 
 
 class ServerMessages:
-    """Logs what a server says, redacted, at its level; and which requests of it were refused."""
+    """Logs a server's messages, redacted and at their level, and the kinds of requests refused."""
 
     def __init__(self, server: str) -> None:
         self._server = server

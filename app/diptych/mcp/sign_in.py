@@ -1,7 +1,7 @@
 """Tool servers with `as: person`: each person signs in, and calls with a token of their own.
 
-A person begins with a link in a call's question or with `diptych login`; whichever replica gets the
-callback finishes it, for the person who began it and once.
+A person begins with the link of a call's question or with `diptych login`. Any replica can take the
+callback: once, and for the person who began.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ NOBODY_YET = "nobody has signed in yet"
 
 
 class PendingSignIn(BaseModel):
-    """A sign-in under way, in the store: all that the replica with the callback needs."""
+    """A sign-in under way, stored for the replica that gets the callback."""
 
     state: str
     tool_server: str
@@ -68,7 +68,7 @@ class _Listing(BaseModel):
 
 
 class PersonTokens(ServerTokens):
-    """The tokens of one person; `needed` is where to sign in, if that is what is missing."""
+    """The tokens of one person, who has to sign in at `needed` if it is set."""
 
     needed: AuthorizationServer | None = None
 
@@ -100,8 +100,8 @@ class PersonTokens(ServerTokens):
 
 @dataclass
 class Site:
-    """Where people reach the agent: `url` is empty if no browser can. `sole_person` is the subject
-    of runs of an agent without access control on its user's own machine.
+    """The agent's address, empty if browsers cannot reach it; and the person of all its runs, if it
+    is on loopback and has no access control.
     """
 
     url: str = ""
@@ -128,9 +128,9 @@ class _Person:
 
 
 class PersonalServer(ServerSupervisor):
-    """A tool server at which each person has a connection of their own, open while it is used.
+    """A tool server with a connection for each person, open while it is used.
 
-    The tools are those that it lists to the newest person; other replicas read them in the store.
+    The tools are those last listed to somebody; other replicas read them in the store.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class PersonalServer(ServerSupervisor):
         try:
             validate_authorization_response_iss(iss, pending.server.metadata)
         except OAuthFlowError:
-            text = "the response is not of the authorization server that was asked (iss)"
+            text = "the callback is from another authorization server (iss)"
             raise SignInRefused(text) from None
         data = {
             "code": code,
@@ -236,7 +236,7 @@ class PersonalServer(ServerSupervisor):
                 await self._adopt(own)
 
     async def _supervise(self) -> None:
-        """Take up the tools that other replicas have listed; close idle connections."""
+        """Read the tools that other replicas have listed; close idle connections."""
         while True:
             with suppress(StoreError):
                 if listing := await self._book.load(self._listing_key, _Listing):
@@ -366,7 +366,7 @@ class PersonalServer(ServerSupervisor):
 
 
 class SignIns:
-    """The tool servers of an agent that want tokens; people sign in at `servers`."""
+    """An agent's tool servers with `auth`; people sign in at `servers`."""
 
     def __init__(self, book: TokenBook, site: Site) -> None:
         self.book = book

@@ -30,9 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class TokenBook:
-    """Encrypts an agent's grants in a vault. Without keys it uses one of its own, for a vault that
-    ends with the process.
-    """
+    """Encrypts the entries of a vault: with the first key, or with one of this process only."""
 
     def __init__(self, vault: Vault, keys: Sequence[str] = ()) -> None:
         self._vault = vault
@@ -40,7 +38,7 @@ class TokenBook:
         self._cipher = MultiFernet(ciphers)
 
     async def load(self, key: str, kind: type[M]) -> M | None:
-        """Return an entry; None if there is none that our keys decrypt. Raises `StoreError`."""
+        """Return an entry; None if it is absent or not ours to decrypt. Raises `StoreError`."""
         return self._read(key, kind, await self._vault.get(key))
 
     async def save(self, key: str, entry: BaseModel, seconds: float = KEPT_SECONDS) -> None:
@@ -74,7 +72,7 @@ class ServerTokens:
         self._lock = asyncio.Lock()
 
     async def authorize(self, request: httpx2.Request, send: SendRequest) -> httpx2.Response:
-        """Send a request with the token; again with a new one where it was refused.
+        """Send a request with the token; if that is refused, again with a new one.
 
         Raises `AuthorizationFailed`.
         """
@@ -88,7 +86,7 @@ class ServerTokens:
         return await _send_with(token, request, send)
 
     async def _current(self) -> str | None:
-        """Return a token that has not expired, if the server does not have to be asked why."""
+        """Return a token that has not expired; None if that needs a new discovery."""
         grant = self._grant
         if grant is None or grant.is_expired:
             async with self._lock:
@@ -111,7 +109,7 @@ class ServerTokens:
         return await self._save(await self.client.client_credentials(server))
 
     async def _refresh(self, grant: Grant) -> Grant | None:
-        """Renew an expired grant; None if the server has to be asked where and how."""
+        """Renew an expired grant; None if that needs a new discovery."""
         try:
             return await self._save(await self.client.client_credentials(grant.server))
         except AuthorizationFailed:
@@ -139,7 +137,7 @@ class ServerTokens:
 
 
 def grant_key(url: str, subject: str) -> str:
-    """Return the key of a grant: it shows neither the server nor the person."""
+    """Return the key of a grant, which reveals neither the server nor the person."""
     return "grant:" + hashlib.sha256(json.dumps([url, subject]).encode()).hexdigest()
 
 
