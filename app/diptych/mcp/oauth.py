@@ -51,7 +51,7 @@ from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp.aiohttp_transport import AiohttpTransport
 from diptych.mcp.transport import AuthorizationFailed, connect_reason, tls_context
 from diptych.net.outgoing import OutgoingPolicy, is_loopback_name
-from diptych.net.received import TooMuchReceived, is_compressed, read_bounded
+from diptych.net.received import TooMuchReceived, read_bounded
 from diptych.net.redaction import SECRETS
 
 MAX_BYTES = 64 * 1024  # of a response of an authorization server
@@ -361,8 +361,6 @@ class OAuthClient:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 response = await self._transport.handle_async_request(request)
                 try:
-                    if is_compressed(response.headers):
-                        raise TooMuchReceived("its answer is compressed")
                     body = await read_bounded(_chunks(response), MAX_BYTES)
                 finally:
                     await response.aclose()
@@ -370,11 +368,7 @@ class OAuthClient:
             raise AuthorizationFailed(f"{_shown(url)}: {error.reason}") from error
         except (httpx2.TransportError, TimeoutError) as error:
             raise AuthorizationFailed(f"{_shown(url)}: {connect_reason(error)}") from error
-        if response.is_redirect and request.method == "POST":
-            raise AuthorizationFailed(f"{_shown(url)} redirects elsewhere")
-        return httpx2.Response(
-            response.status_code, headers=response.headers, content=body, request=request
-        )
+        return httpx2.Response(response.status_code, content=body, request=request)
 
 
 class _Refused(AuthorizationFailed):

@@ -274,7 +274,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         lambda r: r.server.metadata.update(token_endpoint="http://as.example/token"),
         "OAuth needs https, unlike http://as.example/token",
     ),
-    "a token elsewhere": (lambda r: r.server.answers.update({"/token": elsewhere}), "redirects"),
+    "a token elsewhere": (lambda r: r.server.answers.update({"/token": elsewhere}), "HTTP 307"),
     "nonsense as token": (
         lambda r: r.server.answers.update({"/token": nonsense}),
         "without a bearer token",

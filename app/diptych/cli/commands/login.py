@@ -1,10 +1,11 @@
-"""`diptych login`: signs a person in to a tool server that wants a token of theirs."""
+"""`diptych login`: signs a person in to a tool server with `as: person`."""
 
 import asyncio
 import json
 import webbrowser
-from typing import Annotated, Self
-from urllib.parse import parse_qsl, urlsplit
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
 
 import typer
 
@@ -16,8 +17,6 @@ from diptych.core.errors import ConfigError
 
 PORT = 8976  # fixed, so that clients can be registered for it
 WAIT_SECONDS = 600.0
-MAX_REQUEST_LINE = 16_384
-_PAGE = "You can close this page, and go back to the terminal."
 
 
 async def login(
@@ -49,64 +48,49 @@ async def login(
             await agent.forget_login(tool)
             typer.echo(f"{tool}: signed out", err=True)
             return COMPLETED
-        async with _Callback(port) as callback:
-            begun = await agent.begin_login(tool, callback.url)
+        async with _callback(port) as (url, found):
+            begun = await agent.begin_login(tool, url)
             if begun["url"]:
                 typer.echo(f"sign in at {begun['url']}", err=True)
                 if browser:
                     await asyncio.to_thread(webbrowser.open, begun["url"])
-                await agent.finish_login(tool, await callback.wait())
+                await agent.finish_login(tool, await _code(found))
     typer.echo(f"{tool}: signed in", err=True)
     return COMPLETED
 
 
-class _Callback:
-    """A server on loopback that takes one redirect of the browser."""
+@asynccontextmanager
+async def _callback(port: int) -> AsyncIterator[tuple[str, "asyncio.Future[dict[str, str]]"]]:
+    """Serve the browser's way back on loopback; yields its URL, and the parameters to come."""
+    from aiohttp import web  # slow to load
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._found: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+    found: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/callback"
+    async def take(request: web.Request) -> web.Response:
+        if request.query and not found.done():
+            found.set_result(dict(request.query))
+        return web.Response(text="You can close this page, and go back to the terminal.")
 
-    async def __aenter__(self) -> Self:
+    app = web.Application()
+    app.router.add_get("/callback", take)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
         try:
-            self._server = await asyncio.start_server(
-                self._answer, "127.0.0.1", self._port, limit=MAX_REQUEST_LINE
-            )
+            await web.TCPSite(runner, "127.0.0.1", port).start()
         except OSError as error:
-            raise ConfigError(f"--port: {self._port} is in use; give another") from error
-        self._port = self._server.sockets[0].getsockname()[1]
-        return self
+            raise ConfigError(f"--port: {port} is in use; use another") from error
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/callback", found
+    finally:
+        await runner.cleanup()
 
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
 
-    async def wait(self) -> dict[str, str]:
-        """Return state, code and issuer. Raises `ConfigError`."""
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                found = await self._found
-        except TimeoutError:
-            raise ConfigError("nobody has signed in within 10 minutes") from None
-        if "code" not in found:
-            raise ConfigError(f"the authorization server says {found.get('error', 'nothing')!r}")
-        return {name: found[name] for name in ("state", "code", "iss") if name in found}
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            line = (await reader.readline()).decode("ascii", "replace").split()
-            target = urlsplit(line[1] if len(line) > 1 else "")
-            is_callback = target.path == "/callback" and bool(target.query)
-            if is_callback and not self._found.done():
-                self._found.set_result(dict(parse_qsl(target.query)))
-            status = "200 OK" if is_callback else "404 Not Found"
-            head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-            writer.write(f"{head}Content-Length: {len(_PAGE)}\r\n\r\n{_PAGE}".encode())
-            await writer.drain()
-        except (ValueError, OSError):  # no request line, or the browser has gone
-            pass
-        finally:
-            writer.close()
+async def _code(found: "asyncio.Future[dict[str, str]]") -> dict[str, str]:
+    """Return state, code and issuer. Raises `ConfigError`."""
+    try:
+        given = await asyncio.wait_for(found, WAIT_SECONDS)
+    except TimeoutError:
+        raise ConfigError("nobody has signed in within 10 minutes") from None
+    if "code" not in given:
+        raise ConfigError(f"the authorization server says {given.get('error', 'nothing')!r}")
+    return {name: given[name] for name in ("state", "code", "iss") if name in given}
