@@ -96,7 +96,7 @@ async def answered(call: OpenCall, send: Send[ResultT]) -> ResultT:
     """
     questions, pause = _Questions.resumed(call), FIRST_PAUSE
     may_need_pages = call.context.ask is not ask_nobody and not questions.of_error
-    for _ in range(MAX_ROUNDS):
+    for _ in range(MAX_ROUNDS + 1):
         responses = await questions.ask(call)
         try:
             result = await send(responses, questions.state)

@@ -250,6 +250,11 @@ async def test_questions_of_one_result_are_asked_in_turn_and_answered_together()
     assert (third.request_state, third.input_responses) == ("s2", None)
 
 
+async def test_a_call_is_sent_again_ten_times() -> None:
+    foreign = Foreign(*[needing(q=form("Again?"))] * 10, DONE)
+    assert await booked(foreign, Person([YES] * 10)) == "booked"
+
+
 @pytest.mark.parametrize("answered_first", [0, 1])
 async def test_a_call_goes_on_in_another_process_with_what_was_answered(
     answered_first: int,
