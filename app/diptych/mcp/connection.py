@@ -6,7 +6,7 @@ task of its own that only enters and leaves the client; callers use the client f
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import TypeVar
@@ -25,7 +25,7 @@ from diptych.core.errors import ToolError
 from diptych.core.messages import JSONObject
 from diptych.core.text import one_line
 from diptych.mcp.output import NoAnswer, add_note, notes_of
-from diptych.mcp.questions import OpenCall, answered, elicit_result
+from diptych.mcp.questions import OpenCall, Send, answered, elicit_result
 from diptych.mcp.server_messages import ServerMessages, wanted_level
 from diptych.mcp.tool_listing import ToolListing, not_valid
 from diptych.mcp.tool_rules import READ_RESOURCE
@@ -163,60 +163,52 @@ class Connection:
 
         Raises `CallNotSent`, `NoAnswer` if the tool may have run, or another `ToolError`.
         """
-
-        async def send(
-            session: ClientSession, responses: mcp_types.InputResponses | None, state: str | None
-        ) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
-            return await session.call_tool(
+        session = self._session()
+        return await self._send(
+            call,
+            lambda responses, state: session.call_tool(
                 call.name,
                 dict(arguments),
                 progress_callback=on_progress,
                 input_responses=responses,
                 request_state=state,
                 allow_input_required=True,
-            )
-
-        return await self._send(call, send)
+            ),
+        )
 
     async def read_resource(self, call: OpenCall, uri: str) -> mcp_types.CallToolResult:
         """Read a resource, as the result of a call. Raises as `call` does."""
-
-        async def send(
-            session: ClientSession, responses: mcp_types.InputResponses | None, state: str | None
-        ) -> mcp_types.ReadResourceResult | mcp_types.InputRequiredResult:
-            return await session.read_resource(
+        session = self._session()
+        read = await self._send(
+            call,
+            lambda responses, state: session.read_resource(
                 uri, input_responses=responses, request_state=state, allow_input_required=True
-            )
-
-        read = await self._send(call, send)
+            ),
+        )
         return mcp_types.CallToolResult(
             content=[
                 mcp_types.EmbeddedResource(type="resource", resource=each) for each in read.contents
             ]
         )
 
-    async def _send(
-        self,
-        call: OpenCall,
-        send: Callable[
-            [ClientSession, mcp_types.InputResponses | None, str | None],
-            Awaitable[ResultT | mcp_types.InputRequiredResult],
-        ],
-    ) -> ResultT:
+    def _session(self) -> ClientSession:
         if self._client is None or not self.is_open:
             raise CallNotSent(self.reason or "not connected yet")
-        session, outcome = self._client.session, RequestOutcome()
+        return self._client.session
+
+    async def _send(self, call: OpenCall, send: Send[ResultT]) -> ResultT:
+        outcome = RequestOutcome()
 
         async def send_listed(
             responses: mcp_types.InputResponses | None, state: str | None
         ) -> ResultT | mcp_types.InputRequiredResult:
             try:
-                return await send(session, responses, state)
+                return await send(responses, state)
             except MCPError as error:
                 if error.code != HEADER_MISMATCH:
                     raise
             await self.refresh_tools()  # the tool's schema, which names headers, has changed
-            return await send(session, responses, state)
+            return await send(responses, state)
 
         self._calls.append(call)
         token = _CALL.set(call)
