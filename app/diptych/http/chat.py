@@ -114,9 +114,9 @@ def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         """Start a run and reply with its answer, in OpenAI's form."""
         chat = await _read_chat(request, body, terms)
         no_tools = body.tool_choice == "none"
-        continued = await continue_run(runs, chat.run_request, has_no_tools=no_tools)
-        entry = continued.entry if continued else await runs.start(chat.run_request)
-        form = CompletionFormat(entry, terms.name, chat.tools, continued and continued.part)
+        found = await continue_run(runs, chat.run_request, has_no_tools=no_tools)
+        entry = found.entry if found else await runs.start(chat.run_request)
+        form = CompletionFormat(entry, terms.name, chat.tools, found and found.part)
         reader = ChatReader(runs, entry, form, chat.warnings)
         on_disconnect = None
         if chat.run_request.origin.cancels_on_disconnect:

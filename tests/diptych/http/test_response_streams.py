@@ -12,6 +12,7 @@ from support.redis_server import RedisServer, redis_server
 from support.stack import Frame, frames
 
 from diptych.core.codec import Record
+from diptych.http.caller_calls import Part
 from diptych.http.responses.state import ResponseState
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
@@ -153,7 +154,7 @@ def records_of(turns: Sequence[Sequence[Sequence[str]]], end: str | None, tools:
 def test_events_are_numbered_without_a_gap_and_each_item_is_told_whole(
     turns: Any, end: str | None, tools: int
 ) -> None:
-    state = ResponseState(RunEntry("run-1", "s", 1.0, "queued"), "helper")
+    state = ResponseState("helper", RunEntry("run-1", "s", 1.0, "queued"), Part())
     events = [event for record in records_of(turns, end, tools) for event in state.feed(record)]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     open_items: dict[int, Any] = {}

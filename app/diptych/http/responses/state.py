@@ -33,13 +33,9 @@ class ResponseState:
     """
 
     def __init__(
-        self,
-        entry: RunEntry,
-        model: str,
-        part: Part | None = None,
-        first: Record | None = None,
+        self, model: str, entry: RunEntry, part: Part, first: Record | None = None
     ) -> None:
-        self.part = part or Part()
+        self.part = part
         self.last_number = -1  # of the newest event
         self.last_seq = 0  # of the newest record that gave an event
         self.is_over = False
