@@ -39,7 +39,7 @@ class Part:
     """The part of a run that one reply tells.
 
     It ends when the run ends, or when nothing but calls of the caller's tools can go on. `after` is
-    the last record of the part before, `before` of the one before that.
+    the seq of the last record of the previous part, `before` that of the part before it.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Part:
                 self._open.pop(call_id, None)
                 self._asked.discard(call_id)
                 self._unstarted.discard(call_id)
-            case "approval_requested" if "path" not in record.metadata:
+            case "approval_requested" if "path" not in record.metadata:  # no call of a child
                 self._unstarted.add(call_id)
             case "input_requested" if record.metadata["kind"] == "caller_tool":
                 self._asked.add(call_id)
