@@ -48,7 +48,7 @@ class Part:
         """The calls whose results the caller owes; empty until that ends the part."""
         self.answered: tuple[Record, ...] = ()
         """The calls whose results this part begins with."""
-        self._seq = 0
+        self.seq = 0  # of the newest record, the part's last once it has ended
         self._open: dict[str, Record] = {}  # calls without a result, by id
         self._asked: set[str] = set()  # those whose results this part has asked for
         self._unstarted: set[str] = set()  # calls that needed approval, until they start or end
@@ -56,9 +56,9 @@ class Part:
 
     def feed(self, record: Record) -> None:
         """Apply the next record; one that was applied already, or follows the part, is ignored."""
-        if self.waiting or record.seq <= self._seq:
+        if self.waiting or record.seq <= self.seq:
             return
-        self._seq = record.seq
+        self.seq = record.seq
         call_id = str(record.metadata.get("call_id"))
         match record.event_type:
             case "model_reply" | "compacted":
@@ -81,13 +81,13 @@ class Part:
 
     def forget(self, last_seq: int) -> None:
         """Drop the records after a seq, which the store has lost."""
-        self._seq = min(self._seq, last_seq)
+        self.seq = min(self.seq, last_seq)
         self._open = {key: call for key, call in self._open.items() if call.seq <= last_seq}
         self._asked &= self._open.keys()
 
     def go_on(self) -> None:
         """Begin the next part; the calls that this one asked for are the caller's to answer."""
-        self.before, self.after = self.after, self._seq
+        self.before, self.after = self.after, self.seq
         self.answered, self.waiting, self._asked = self.waiting, (), set()
         self._usage_before = self._usage
 

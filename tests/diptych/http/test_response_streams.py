@@ -13,7 +13,7 @@ from support.stack import Frame, frames
 
 from diptych.core.codec import Record
 from diptych.http.caller_calls import Part
-from diptych.http.responses.state import ResponseState
+from diptych.http.responses.state import ResponseState, fed
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runs import lease_keeper
@@ -148,6 +148,23 @@ def records_of(turns: Sequence[Sequence[Sequence[str]]], end: str | None, tools:
         Record("run-1", "s", n, kind, 1.0, content, metadata)
         for n, (kind, content, metadata) in enumerate(facts, 1)
     ]
+
+
+def test_a_response_with_text_before_its_calls_is_the_same_whole_and_streamed() -> None:
+    records = records_of([[["one"]]], None, 0)
+    call = {"tool": "caller__weather", "arguments": {}}
+    waiting = [("tool_call", call, {}), ("input_requested", "weather", {"kind": "caller_tool"})]
+    records += [
+        Record("run-1", "s", 5 + n, kind, 1.0, content, {**about, "call_id": "call_2_1"})
+        for n, (kind, content, about) in enumerate(waiting)
+    ]
+    entry, part = RunEntry("run-1", "s", 1.0, "queued"), Part()
+    streamed = fed(ResponseState("helper", entry, Part()), records).response()
+    for record in records:
+        part.feed(record)
+    whole = fed(ResponseState("helper", entry, part), records).response()
+    assert [item["type"] for item in streamed["output"]] == ["message", "function_call"]
+    assert whole == streamed
 
 
 @given(st.lists(_TURN, max_size=3), _ENDS, st.integers(0, 2))

@@ -73,7 +73,7 @@ class ResponseState:
                 self.void_ids.append(self._tell_done("incomplete")["id"])
             case "completed" | "max_steps" | "failed" | "aborted":
                 self._finish(record)
-        if self.part.waiting and not self.is_over:
+        if self.part.waiting and record.seq == self.part.seq:  # a reader may be ahead with the part
             self._end_with_calls(record)
         if self._events:
             self.last_seq = record.seq
