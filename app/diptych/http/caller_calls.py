@@ -160,16 +160,22 @@ async def part_of(reply_id: str, runs: GuardedRuns) -> PartOfRun:
     raise RunNotFound
 
 
-async def continue_run(
+async def start_or_continue(
+    runs: GuardedRuns, request: RunRequest, *, has_no_tools: bool
+) -> PartOfRun:
+    """Start a run, or pass the results that end a request on to the run that waits for them.
+
+    A request with other tools, instructions or another form than that run, or that forbids calls
+    (`has_no_tools`), starts a run of its own, and that run is cancelled. The same results again are
+    the same request. Raises `InvalidRequest` for results that no run waits for.
+    """
+    found = await _continued(runs, request, has_no_tools=has_no_tools)
+    return found or PartOfRun(await runs.start(request), Part())
+
+
+async def _continued(
     runs: GuardedRuns, request: RunRequest, *, has_no_tools: bool
 ) -> PartOfRun | None:
-    """Pass the results that end a request on to the run that waits for them.
-
-    None if there are none, or if the request has other tools, instructions or another form than
-    that run: it is a request for a run of its own then, and that run is cancelled. `has_no_tools`:
-    it forbids calls. The same results again are the same request. Raises `InvalidRequest` for
-    results that no run waits for.
-    """
     results = _results(request.messages)
     if not results:
         return None

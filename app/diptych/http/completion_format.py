@@ -36,10 +36,8 @@ class CompletionFormat:
     caller's tools.
     """
 
-    def __init__(
-        self, entry: RunEntry, model: str, tools: Sequence[str] = (), part: Part | None = None
-    ) -> None:
-        self.part = part or Part()
+    def __init__(self, entry: RunEntry, model: str, part: Part, tools: Sequence[str] = ()) -> None:
+        self.part = part
         self._entry = entry
         self._model = model
         self._tools = tools

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.http.bodies import json_router
-from diptych.http.caller_calls import Part, PartOfRun, continue_run, part_of, run_of
+from diptych.http.caller_calls import Part, part_of, run_of, start_or_continue
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import ASKED, Events, reply
@@ -63,13 +63,11 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         """Start a run and reply with its answer as a response; with `background` immediately."""
         run_request, warnings = await read_response_request(request, body, terms, runs)
         no_tools = body.tool_choice == "none"
-        found = await continue_run(runs, run_request, has_no_tools=no_tools)
-        found = found or PartOfRun(await runs.start(run_request), Part())
-        entry = found.entry
+        found = await start_or_continue(runs, run_request, has_no_tools=no_tools)
         reader = ResponseReader(runs, ResponseState(name, *found), warnings)
         on_disconnect = None
         if run_request.origin.cancels_on_disconnect:
-            on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
+            on_disconnect = partial(cancel_if_abandoned, runs, found.entry.run_id)
         if body.stream:
             frames, failure_frame = reader.frames(), reader.failure_frame
             return SseResponse(frames, reader.headers, on_disconnect, failure_frame=failure_frame)
