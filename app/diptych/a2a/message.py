@@ -9,10 +9,9 @@ from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf.json_format import ParseDict
-from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.a2a import extension
-from diptych.a2a.parts import read_part
+from diptych.a2a.parts import read_part, sent_json
 from diptych.core import messages
 from diptych.core.events import MessageQueued
 from diptych.http.run_request import idempotency_key, origin, sha256
@@ -43,7 +42,7 @@ def read_a2a_request(
     files = tuple(part for part in read if not isinstance(part, str))
     if not (task.strip() or files):
         raise InvalidParamsError("the message has no text; send the task as a text part")
-    metadata = _json(message.metadata).get(extension.URI)
+    metadata = sent_json(message.metadata).get(extension.URI)
     about = extension.read_metadata(extension.from_wire(metadata))
     comes_from = origin(headers, path=about.path, seconds=about.deadline)
     return RunRequest(
@@ -102,7 +101,7 @@ def read_notes(notes: Any, text: str) -> Message:  # noqa: ANN401 - JSON
 
 def _notes(message: Message, text: str) -> messages.JSONObject:
     """Return the parts of a message, besides its text, that GetTask shows."""
-    noted = _json(as_sent(message))
+    noted = sent_json(as_sent(message))
     if noted["parts"] == [{"text": text}]:
         del noted["parts"]
     return {_NOTE: {k: v for k, v in noted.items() if k not in {"role", "taskId", "contextId"}}}
@@ -151,7 +150,7 @@ def _read_parts(
         if not _is_context(part):
             read.append(read_part(part, inputs))
         elif extension.URI in part.metadata:
-            context += extension.read_context(_json(part.data))
+            context += extension.read_context(sent_json(part.data))
     return context, read
 
 
@@ -159,10 +158,3 @@ def _is_context(part: Part) -> bool:
     """Whether a part has earlier messages: our extension's, or AG2's."""
     is_ours = extension.URI in part.metadata
     return part.HasField("data") and (is_ours or part.media_type == _AG2_HISTORY)
-
-
-def _json(message: ProtobufMessage) -> Any:  # noqa: ANN401 - whatever the caller sent
-    try:
-        return extension.json_of(message)
-    except ValueError as error:  # NaN and infinity
-        raise InvalidParamsError("the message holds a number that JSON does not have") from error

@@ -11,6 +11,7 @@ import orjson
 from a2a.types import Part
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.a2a import extension
 from diptych.core.messages import JSON, JSONObject
@@ -40,7 +41,7 @@ def read_part(part: Part, inputs: Collection[str]) -> str | JSONObject:
         case "text":
             return part.text
         case "data":
-            return orjson.dumps(_json(part)).decode()
+            return orjson.dumps(sent_json(part.data)).decode()
         case "raw" if _TEXTUAL.match(_media_type(part)):
             try:
                 return part.raw.decode()
@@ -95,9 +96,10 @@ def _named(part: Part) -> str:
     return f"a part ({names})" if names else "a part"
 
 
-def _json(part: Part) -> Any:  # noqa: ANN401 - what the caller sent
+def sent_json(message: ProtobufMessage) -> Any:  # noqa: ANN401 - what the caller sent
+    """Convert what a caller sent to JSON. Raises `InvalidParamsError`."""
     try:
-        return extension.json_of(part.data)
+        return extension.json_of(message)
     except ValueError as error:  # NaN and infinity
         raise InvalidParamsError("the message holds a number that JSON does not have") from error
 

@@ -88,17 +88,16 @@ class PushSender:
             return "url may have no user and no fragment; put secrets into token or authentication"
         if parts.scheme == "http" and host not in self._policy.named:
             return "url must begin with https://; others need chat.webhookHosts in the manifest"
-        with suppress(
-            OSError, TimeoutError
-        ):  # a name may resolve later: each connection is checked
+        try:
             async with asyncio.timeout(_RESOLVE_SECONDS):
-                try:
-                    await self._policy.addresses(host, port or 443)
-                except AddressRefused:
-                    return (
-                        "url leads to an address that this agent may not connect to; private ones "
-                        "need chat.webhookHosts in the manifest"
-                    )
+                await self._policy.addresses(host, port or 443)
+        except AddressRefused:
+            return (
+                "url leads to an address that this agent may not connect to; private ones need "
+                "chat.webhookHosts in the manifest"
+            )
+        except (OSError, TimeoutError):
+            pass  # the name may resolve later: each connection is checked
         return ""
 
     async def put(self, entry: RunEntry, config: TaskPushNotificationConfig) -> None:

@@ -13,6 +13,7 @@ from a2a.utils.errors import InvalidParamsError
 from pydantic import ValidationError
 
 from diptych.a2a import extension
+from diptych.a2a.parts import sent_json
 from diptych.http.approvals import DecisionBody, GuardedApprovals
 from diptych.http.errors import first_problem
 from diptych.http.inputs import AnswerBody, GuardedInputs
@@ -52,13 +53,9 @@ def _fields(message: Message) -> dict[str, Any] | None:
     for part in message.parts:
         if not part.HasField("data") or extension.URI in part.metadata:
             continue
-        try:
-            value = extension.json_of(part.data)
-        except ValueError as error:  # NaN and infinity
-            raise InvalidParamsError("the data part holds a number that JSON lacks") from error
-        match value:
-            case {"call_id": str(), "decision": _} | {"call_id": str(), "action": _}:
+        match sent_json(part.data):
+            case {"call_id": str(), "decision": _} | {"call_id": str(), "action": _} as fields:
                 if len(message.parts) > 1:
                     raise InvalidParamsError("an answer must be the only part of its message")
-                return dict(value)
+                return dict(fields)
     return None

@@ -135,15 +135,13 @@ class Question:
 
     @property
     def prompt(self) -> str:
-        """Ask for the next line; empty if the answer comes from elsewhere."""
+        """Ask for the next line."""
         match self.kind:
             case "sign_in":
                 return "? sign in there, and this goes on; or type /decline or /cancel: "
             case "url":
                 return "? open it and press Enter; or type /decline or /cancel: "
-            case "form":
-                return self._fields[0].prompt if self._fields else "? press Enter to agree: "
-        return ""
+        return self._fields[0].prompt if self._fields else "? press Enter to agree: "
 
     def take(self, line: str) -> Answer | None:
         """Take a line. Raises `ValueError` if it does not fit."""

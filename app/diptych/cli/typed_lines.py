@@ -14,9 +14,9 @@ from diptych.cli.output.wording import asked_text, one_line
 from diptych.cli.questions import Question
 from diptych.core.codec import Record
 from diptych.core.errors import DiptychError
+from diptych.core.waits import REQUESTS
 
 LATER = "/later"
-_REQUESTS = {"approval_requested", "input_requested"}
 _YES = {"y", "yes"}
 _NO = {"", "n", "no"}
 _PROMPT = "? {call} ({call_id}): make this call? [y]es, [n]o, or why not: "
@@ -45,9 +45,7 @@ class InputRequired(DiptychError):
                 return f"diptych answer {what} FIELD=VALUE …, or --decline"
             case "url":
                 return f"open its link, then diptych answer {what}, or --decline"
-            case "sign_in":
-                return f"open its link and sign in; diptych answer {what} --cancel gives it up"
-        return "its caller answers it"
+        return f"open its link and sign in; diptych answer {what} --cancel gives it up"
 
 
 def can_ask() -> bool:
@@ -94,7 +92,9 @@ class TypedLines:
     def note(self, record: Record) -> None:
         """Take the next record of the run. Raises `InputRequired`."""
         call_id = str(record.metadata.get("call_id"))
-        if record.event_type in _REQUESTS:
+        if record.event_type in REQUESTS:
+            if record.metadata.get("kind") == "caller_tool":
+                return  # the program that started the run answers it
             if not self._asks:
                 raise InputRequired(record)
             self._waiting[call_id] = record
@@ -127,15 +127,11 @@ class TypedLines:
         if self._question:
             if self._question.kind == "form":
                 self._screen.print_line((_FORM_HINT, "dim"))
-            self._prompt(self._question)
+            self._screen.show_prompt(self._question.prompt)
             return
         content: Any = record.content
         call = one_line(asked_text(content), _CALL_CHARS)
         self._screen.show_prompt(_PROMPT.format(call=call, call_id=call_id))
-
-    def _prompt(self, question: Question) -> None:
-        if question.prompt:
-            self._screen.show_prompt(question.prompt)
 
     def _answered(self, call_id: str, *, asks_next: bool) -> None:
         del self._waiting[call_id]
@@ -180,7 +176,7 @@ class TypedLines:
             self._warn(str(error))
             answer = None
         if answer is None:
-            self._prompt(question)
+            self._screen.show_prompt(question.prompt)
             return
         call_id = next(iter(self._waiting))
         self._answered(call_id, asks_next=True)

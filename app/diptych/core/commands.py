@@ -59,7 +59,8 @@ class MakeCall:
 
     `is_retry`: its start is already logged, and it is safe to repeat; a delegation is not sent
     again but resumed by its context. `is_approved`: do not ask for approval again. `resumed`: the
-    call has its answer; if no process waits for it with an open connection, make it with this.
+    answer to the call's question; if the call waits in this process it continues, else it is made
+    with this.
     """
 
     call: Call

@@ -143,7 +143,7 @@ class InputRequest:
 
 @dataclass(frozen=True, slots=True)
 class AskedBelow:
-    """Where a child run's question goes on: `task_id` at `url`, reached as `agent`.
+    """The child run that asks: the task `task_id` of the `agent` at `url`.
 
     `seq` is the question's record in the child's log.
     """
@@ -174,10 +174,10 @@ class InputRequested:
 class InputReceived:
     """A question was answered, or cancelled; the first answer counts.
 
-    `action` is "closed" for a child run's call that no longer waits: its run ended. `input_id`
-    identifies the answer. `content` is for the call alone: it is logged, but never shown. It
-    concerns the question that was open at the record `seq` of this run's log, or of the child's.
-    The other fields are those of `ApprovalDecided`.
+    `action` is "closed" if a child run ended with its call unanswered. `input_id` identifies the
+    answer. The question is the one that was open at the record `seq` of this run's log, or of the
+    child's. `content` is for the call alone: it is logged, but never shown. The other fields are
+    those of `ApprovalDecided`.
     """
 
     call_id: str

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diptych.core.codec import TERMINAL, Record, is_terminal
+from diptych.core.codec import Record, is_terminal
 
 CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 """The result of a call closes its wait: a new message superseded it, or the run ended."""
 
 REQUESTS = frozenset({"approval_requested", "input_requested"})
 ANSWERS = frozenset({"approval_decided", "input_received"})
-_NOTED = CLOSING | TERMINAL | REQUESTS | ANSWERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +93,11 @@ def may_close_wait(record: Record) -> bool:
 
 def note_waits(open_ids: set[str], record: Record) -> None:
     """Update the set of waiting calls (ids) by the next record."""
-    if record.event_type not in _NOTED:
-        return
     if record.event_type in REQUESTS:
         open_ids.add(str(record.metadata["call_id"]))
     elif may_close_wait(record):
         open_ids.difference_update(_closed_by(record, open_ids))
-    else:
+    elif is_terminal(record):
         open_ids.clear()
 
 

@@ -5,7 +5,7 @@ so every replica finds the same.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
@@ -39,7 +39,7 @@ class Part:
     """The part of a run that one reply tells.
 
     It ends when the run ends, or when nothing but calls of the caller's tools can go on. `after` is
-    the last record of the part before, `before` of the one before that.
+    the seq of the last record of the previous part, `before` that of the part before it.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Part:
         """The calls whose results the caller owes; empty until that ends the part."""
         self.answered: tuple[Record, ...] = ()
         """The calls whose results this part begins with."""
-        self._seq = 0
+        self.seq = 0  # of the newest record, the part's last once it has ended
         self._open: dict[str, Record] = {}  # calls without a result, by id
         self._asked: set[str] = set()  # those whose results this part has asked for
         self._unstarted: set[str] = set()  # calls that needed approval, until they start or end
@@ -56,9 +56,9 @@ class Part:
 
     def feed(self, record: Record) -> None:
         """Apply the next record; one that was applied already, or follows the part, is ignored."""
-        if self.waiting or record.seq <= self._seq:
+        if self.waiting or record.seq <= self.seq:
             return
-        self._seq = record.seq
+        self.seq = record.seq
         call_id = str(record.metadata.get("call_id"))
         match record.event_type:
             case "model_reply" | "compacted":
@@ -70,7 +70,7 @@ class Part:
                 self._open.pop(call_id, None)
                 self._asked.discard(call_id)
                 self._unstarted.discard(call_id)
-            case "approval_requested" if "path" not in record.metadata:
+            case "approval_requested" if "path" not in record.metadata:  # no call of a child
                 self._unstarted.add(call_id)
             case "input_requested" if record.metadata["kind"] == "caller_tool":
                 self._asked.add(call_id)
@@ -81,13 +81,13 @@ class Part:
 
     def forget(self, last_seq: int) -> None:
         """Drop the records after a seq, which the store has lost."""
-        self._seq = min(self._seq, last_seq)
+        self.seq = min(self.seq, last_seq)
         self._open = {key: call for key, call in self._open.items() if call.seq <= last_seq}
         self._asked &= self._open.keys()
 
     def go_on(self) -> None:
         """Begin the next part; the calls that this one asked for are the caller's to answer."""
-        self.before, self.after = self.after, self._seq
+        self.before, self.after = self.after, self.seq
         self.answered, self.waiting, self._asked = self.waiting, (), set()
         self._usage_before = self._usage
 
@@ -129,42 +129,53 @@ def run_of(reply_id: str) -> str:
     return reply_id.partition(".")[0]
 
 
-async def part_of(reply_id: str, runs: GuardedRuns) -> tuple[Part, Record | None]:
-    """Return the part that a reply tells, with the run's first record unless the part has it.
-
-    Raises `RunNotFound`.
-    """
-    run_id, _, after = reply_id.partition(".")
+def _later_parts(records: Sequence[Record]) -> Iterator[Part]:
+    """Yield each part of a run but the first, at its beginning."""
     part = Part()
-    if not after:
-        return part, None
-    records = await runs.records(run_id)
     for record in records:
         part.feed(record)
         if part.waiting:
             part.go_on()
-            if after == str(part.after):
-                return part, records[0]
-    raise RunNotFound
+            yield part
 
 
-class Continued(NamedTuple):
-    """A run that goes on: the part to tell, and the run's first record."""
+class PartOfRun(NamedTuple):
+    """A part of a run; `first` is the run's first record, needed if an earlier part has it."""
 
     entry: RunEntry
     part: Part
-    first: Record
+    first: Record | None = None
 
 
-async def continue_run(
+async def part_of(reply_id: str, runs: GuardedRuns) -> PartOfRun:
+    """Return the part that a reply tells. Raises `RunNotFound`."""
+    run_id, _, after = reply_id.partition(".")
+    entry = await runs.entry(run_id)
+    if not after:
+        return PartOfRun(entry, Part())
+    records = await runs.records(run_id)
+    for part in _later_parts(records):
+        if after == str(part.after):
+            return PartOfRun(entry, part, records[0])
+    raise RunNotFound
+
+
+async def start_or_continue(
     runs: GuardedRuns, request: RunRequest, *, has_no_tools: bool
-) -> Continued | None:
-    """Give the results at a request's end to the run that waits for them.
+) -> PartOfRun:
+    """Start a run, or pass the results that end a request on to the run that waits for them.
 
-    None if there are none, or if the request has other tools, instructions or another form than
-    that run: it is a request for a run of its own then, and that run is cancelled. `has_no_tools`:
-    it forbids calls. Raises `InvalidRequest` for results that no run waits for.
+    A request with other tools, instructions or another form than that run, or that forbids calls
+    (`has_no_tools`), starts a run of its own, and that run is cancelled. The same results again are
+    the same request. Raises `InvalidRequest` for results that no run waits for.
     """
+    found = await _continued(runs, request, has_no_tools=has_no_tools)
+    return found or PartOfRun(await runs.start(request), Part())
+
+
+async def _continued(
+    runs: GuardedRuns, request: RunRequest, *, has_no_tools: bool
+) -> PartOfRun | None:
     results = _results(request.messages)
     if not results:
         return None
@@ -176,12 +187,11 @@ async def continue_run(
     except (RunNotFound, RunLost, ForeignRun) as error:
         raise _unknown(last) from error
     part, calls = _part_asked(records, results)
-    key = request.idempotency_key
-    prefix = f"{key.key} {key.digest} " if key else ""
-    ids = {call_id: prefix and sha256((prefix + call_id).encode()) for call_id in calls.values()}
-    first = cast("RunRequested", event_of(records[0]))
+    ids = {
+        call_id: sha256(f"{call_id} {results[wire]}".encode()) for wire, call_id in calls.items()
+    }
     refusal = _refusal(records, dict(ids))
-    if has_no_tools or _differs(runs.admitted(request), first):
+    if has_no_tools or _differs(runs.admitted(request), cast("RunRequested", event_of(records[0]))):
         if refusal is None:
             await runs.cancel(run_id, _REPLACED)
         return None
@@ -194,7 +204,7 @@ async def continue_run(
     for wire, call_id in calls.items():
         if call_id not in received:
             await runs.answer_call(run_id, call_id, results[wire], ids[call_id])
-    return Continued(entry, part, records[0])
+    return PartOfRun(entry, part, records[0])
 
 
 def _results(messages: Sequence[Message]) -> dict[str, str]:
@@ -226,13 +236,8 @@ def _part_asked(
     Raises `InvalidRequest` unless there is a result of each, and no other.
     """
     run_id, given = records[0].run_id, set(results)
-    part = Part()
-    for record in records:
-        part.feed(record)
-        if not part.waiting:
-            continue
-        calls = {wire_id(run_id, call_id): call_id for call_id in map(_call_id, part.waiting)}
-        part.go_on()
+    for part in _later_parts(records):
+        calls = {wire_id(run_id, call_id): call_id for call_id in map(_call_id, part.answered)}
         if given.isdisjoint(calls):
             continue
         if more := sorted(given - calls.keys()):
@@ -250,7 +255,7 @@ def _part_asked(
 def _refusal(records: Sequence[Record], ids: dict[str, str]) -> InvalidRequest | None:
     """Return why calls take no results any more, if so.
 
-    `ids` has the answers' ids by call: an answer that is logged with its id is a repeated one.
+    `ids` has the answers' ids by call: an answer logged with its id is the same result.
     """
     for record in records:
         about = record.metadata
@@ -264,7 +269,7 @@ def _refusal(records: Sequence[Record], ids: dict[str, str]) -> InvalidRequest |
             )
         if about["input_id"] != ids.pop(str(about["call_id"])):
             return InvalidRequest(
-                "these calls have their results, or a message took their place; read the run at "
+                "these calls have other results, or a message took their place; read the run at "
                 f"/v1/runs/{record.run_id}",
                 code="call_answered",
             )

@@ -24,7 +24,7 @@ from diptych.core.errors import InvalidRequest
 from diptych.core.waits import REQUESTS
 from diptych.http.answer_form import AskedForm, TypedOutput, read_answer_form
 from diptych.http.bodies import Body, RunOptions, json_router
-from diptych.http.caller_calls import continue_run
+from diptych.http.caller_calls import start_or_continue
 from diptych.http.completion_format import CompletionFormat
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
@@ -114,9 +114,8 @@ def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         """Start a run and reply with its answer, in OpenAI's form."""
         chat = await _read_chat(request, body, terms)
         no_tools = body.tool_choice == "none"
-        continued = await continue_run(runs, chat.run_request, has_no_tools=no_tools)
-        entry = continued.entry if continued else await runs.start(chat.run_request)
-        form = CompletionFormat(entry, terms.name, chat.tools, continued and continued.part)
+        entry, part, _ = await start_or_continue(runs, chat.run_request, has_no_tools=no_tools)
+        form = CompletionFormat(entry, terms.name, part, chat.tools)
         reader = ChatReader(runs, entry, form, chat.warnings)
         on_disconnect = None
         if chat.run_request.origin.cancels_on_disconnect:

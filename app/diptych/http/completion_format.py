@@ -36,10 +36,8 @@ class CompletionFormat:
     caller's tools.
     """
 
-    def __init__(
-        self, entry: RunEntry, model: str, tools: Sequence[str] = (), part: Part | None = None
-    ) -> None:
-        self.part = part or Part()
+    def __init__(self, entry: RunEntry, model: str, part: Part, tools: Sequence[str] = ()) -> None:
+        self.part = part
         self._entry = entry
         self._model = model
         self._tools = tools
@@ -50,7 +48,7 @@ class CompletionFormat:
         """Return a part's whole completion; `end` is its last record."""
         message: dict[str, Any] = {"role": "assistant", "content": answer, "refusal": None}
         if self.part.waiting:
-            message |= {"content": None, "tool_calls": self._calls_waiting()}
+            message |= {"content": answer or None, "tool_calls": self._calls_waiting()}
         if self._tools and end.event_type == "completed":
             call = self._call(*read_call(self._tools, answer))
             message |= {"content": None, "tool_calls": [call]}

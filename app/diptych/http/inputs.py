@@ -108,10 +108,9 @@ class GuardedInputs:
             noted.call = call_id
             await self._check_may_answer(caller, run_id)
             asked = find_input(await self._runs.records(run_id), call_id).requested
-            elsewhere = _ANSWERED_ELSEWHERE.get(str(asked.metadata["kind"]))
-            is_caller_tool = asked.metadata["kind"] == "caller_tool"
-            if elsewhere and (given.action == "accept" or is_caller_tool):
-                raise InvalidRequest(elsewhere, param="action")
+            kind = str(asked.metadata["kind"])
+            if kind == "caller_tool" or (kind == "sign_in" and given.action == "accept"):
+                raise InvalidRequest(_ANSWERED_ELSEWHERE[kind], param="action")
             noted.decision = given.action
             records = await self._runs.answer(run_id, call_id, of_caller(given, caller))
             noted.outcome = given.action

@@ -65,10 +65,9 @@ class Problem(Reply):
 # Runs
 
 
-class Approval(Reply):
-    """A call that waits for a decision, or waited for one."""
+class Waiting(Reply):
+    """A call that waits for somebody, or waited."""
 
-    object: Literal["approval"]
     run_id: str
     session_id: str
     call_id: str
@@ -76,6 +75,17 @@ class Approval(Reply):
     """The ids of the calls that lead to it: of a call of the run itself, only its own."""
     agent: str | None = None
     """Of a call of a run below: the agent to which the first call of the path delegated."""
+    requested_at: Time
+    expires_at: Time
+    """When the call is rejected, or its question cancelled, if nobody has answered."""
+    passed_on_by: str | None = None
+    """The agent that passed the answer on, if one did: then the subject is its word."""
+
+
+class Approval(Waiting):
+    """A call that waits for a decision, or waited for one."""
+
+    object: Literal["approval"]
     call: dict[str, Any]
     """`tool` and `arguments`, or `agent` and `task`."""
     step: int
@@ -83,13 +93,8 @@ class Approval(Reply):
     """The policy's."""
     status: Literal["waiting", "decided", "closed"]
     """`closed`: a message superseded the call, or its run ended."""
-    requested_at: Time
-    expires_at: Time
-    """When the call is rejected if nobody has decided."""
     decision: Literal["approve", "reject", "edit", "replace"] | None = None
     decided_at: Time | None = None
-    passed_on_by: str | None = None
-    """The agent that passed the decision on, if one did: then `decided_by` is its word."""
     decided_by: str | None = None
     """The subject that decided, where it is known."""
     decision_reason: str | None = None
@@ -104,17 +109,10 @@ class ApprovalList(Reply):
     data: list[Approval]
 
 
-class Input(Reply):
+class Input(Waiting):
     """A question of a call that waits for a person's input, or waited for it."""
 
     object: Literal["input"]
-    run_id: str
-    session_id: str
-    call_id: str
-    path: list[str]
-    """The ids of the calls that lead to it: of a call of the run itself, only its own."""
-    agent: str | None = None
-    """Of a call of a run below: the agent to which the first call of the path delegated."""
     kind: Literal["form", "url", "sign_in", "caller_tool"]
     """`form`: for values that match the `schema`. `url`: to visit a page. `sign_in`: to sign in at
     the `url`. `caller_tool`: for the result of a tool of the run's caller."""
@@ -123,15 +121,10 @@ class Input(Reply):
     url: str | None = None
     status: Literal["waiting", "answered", "closed"]
     """`closed`: the call ended, or its run."""
-    requested_at: Time
-    expires_at: Time
-    """When the question is cancelled if nobody has answered."""
     action: Literal["accept", "decline", "cancel"] | None = None
     answered_at: Time | None = None
     answered_by: str | None = None
     """The subject that answered, where it is known."""
-    passed_on_by: str | None = None
-    """The agent that passed the answer on, if one did: then `answered_by` is its word."""
 
 
 class InputList(Reply):

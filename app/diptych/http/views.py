@@ -95,58 +95,47 @@ def timestamp(seconds: float) -> str:
 
 def approval_view(approval: Wait) -> dict[str, Any]:
     """Return a call that waits, or waited, for a decision."""
-    requested = approval.requested
-    about: Mapping[str, Any] = requested.metadata
-    view = {
+    about: Mapping[str, Any] = approval.requested.metadata
+    return {
         "object": "approval",
-        "run_id": requested.run_id,
-        "session_id": public_id(requested.session_id),
-        "call_id": approval.call_id,
-        "path": about.get("path", [approval.call_id]),
-        "call": requested.content,
+        "call": approval.requested.content,
         "step": about["step"],
         "reason": about.get("reason", ""),
-        **({"agent": about["agent"]} if "path" in about else {}),
-        "status": "waiting" if approval.is_open else "closed",
-        "requested_at": timestamp(requested.timestamp),
-        "expires_at": timestamp(about["expires_at"]),
+        **_wait_view(approval, "decision", "decided"),
     }
-    if decided := approval.answered:
-        view["status"] = "decided"
-        view["decision"] = decided.content
-        view["decided_at"] = timestamp(decided.timestamp)
-        shown = {"reason": "decision_reason", "subject": "decided_by", "call": "made_as"}
-        shown["caller"] = "passed_on_by"
-        view |= {
-            name: decided.metadata[key] for key, name in shown.items() if key in decided.metadata
-        }
-    return view
 
 
 def input_view(wait: Wait) -> dict[str, Any]:
     """Return a question of a call, without the content of its answer."""
-    requested = wait.requested
+    about = wait.requested.metadata
+    return {
+        "object": "input",
+        "message": wait.requested.content,
+        **{key: about[key] for key in ("kind", "schema", "url") if key in about},
+        **_wait_view(wait, "action", "answered"),
+    }
+
+
+def _wait_view(wait: Wait, answer: str, done: str) -> dict[str, Any]:
+    """Return the other fields of a wait; `answer` and `done` name the answer and its status."""
+    requested, answered = wait.requested, wait.answered
     about: Mapping[str, Any] = requested.metadata
     view = {
-        "object": "input",
         "run_id": requested.run_id,
         "session_id": public_id(requested.session_id),
         "call_id": wait.call_id,
         "path": about.get("path", [wait.call_id]),
-        "kind": about["kind"],
-        "message": requested.content,
-        **{key: about[key] for key in ("schema", "url", "agent") if key in about},
-        "status": "waiting" if wait.is_open else "closed",
+        **({"agent": about["agent"]} if "path" in about else {}),
+        "status": "waiting" if wait.is_open else done if answered else "closed",
         "requested_at": timestamp(requested.timestamp),
         "expires_at": timestamp(about["expires_at"]),
     }
-    if answered := wait.answered:
-        view |= {"status": "answered", "action": answered.content}
-        view["answered_at"] = timestamp(answered.timestamp)
-        names = {"subject": "answered_by", "caller": "passed_on_by"}
-        view |= {
-            name: answered.metadata[key] for key, name in names.items() if key in answered.metadata
-        }
+    if answered:
+        view |= {answer: answered.content, f"{done}_at": timestamp(answered.timestamp)}
+        names = {"subject": f"{done}_by", "caller": "passed_on_by", "call": "made_as"}
+        names["reason"] = "decision_reason"
+        said = answered.metadata
+        view |= {name: said[key] for key, name in names.items() if key in said}
     return view
 
 

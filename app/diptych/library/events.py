@@ -197,7 +197,7 @@ class InputRequestEvent:
 
 @dataclass(frozen=True, slots=True)
 class InputAnswerEvent:
-    """A call asks no more: `action` is accept, decline, cancel, or closed if its run ended."""
+    """The end of a question: `action` is accept, decline, cancel, or closed if its run ended."""
 
     call_id: str
     action: str

@@ -112,8 +112,8 @@ class CallMaker:
     async def make(self, commands: Sequence[MakeCall]) -> None:
         """Charge calls and begin the allowed ones, at once or when charging is done.
 
-        Calls are charged one batch at a time, because their shares are computed together. Calls
-        that wait for their answers only get these.
+        Calls are charged one batch at a time, because their shares are computed together. A call
+        that waits here for its answer continues with it instead.
         """
         commands = [each for each in commands if not self._questions.answer(each)]
         if self._charging:

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from diptych.core.catalog import Tool
 from diptych.core.codec import Record, event_of
@@ -34,6 +34,7 @@ from diptych.runs.waits import CALL_PATH, MAX_EXPIRY, find_open
 INPUT_SECONDS = 600.0  # until a question is cancelled
 MESSAGE_CHARS, SCHEMA_CHARS, CONTENT_CHARS, URL_CHARS = 4_096, 32_768, 65_536, 4_096
 WITHDRAWN_ID = "withdrawn"
+_KINDS_BELOW = ("form", "url", "sign_in")  # callers' tools are not passed on to children
 _ANY_SEQ = 2**53 - 1  # JavaScript reads no larger number exactly
 
 
@@ -147,7 +148,7 @@ def child_input(
 
 def _request_of(message: str, about: Mapping[str, Any]) -> InputRequest | None:
     kind, schema, url = about.get("kind"), about.get("schema"), about.get("url", "")
-    if not (kind in get_args(InputKind) and isinstance(url, str)):
+    if not (kind in _KINDS_BELOW and isinstance(url, str)):
         return None
     if not isinstance(schema, dict | None):
         return None

@@ -1,4 +1,4 @@
-"""What approvals and questions have in common: how they are found, and named by children."""
+"""Finds open approvals and questions, and forwards replies to those of child runs."""
 
 import re
 from collections.abc import Sequence

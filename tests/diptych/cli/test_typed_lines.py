@@ -127,6 +127,17 @@ async def test_a_line_decides_the_call_that_waits(keyboard, typed, decision) -> 
     lines.close()
 
 
+async def test_a_call_of_the_callers_tool_is_not_asked_about(keyboard) -> None:
+    agent = Agent()
+    lines, screen = opened(agent)
+    lines.note(question("c1", "caller_tool"))
+    os.write(keyboard, b"hurry\n")
+    await soon(lambda: agent.sent)
+    assert agent.sent == [("r", "hurry", False)]
+    assert screen.lines == []
+    lines.close()
+
+
 async def test_calls_are_asked_about_one_after_another(keyboard) -> None:
     agent = Agent()
     lines, screen = opened(agent)

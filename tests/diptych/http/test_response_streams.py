@@ -12,7 +12,8 @@ from support.redis_server import RedisServer, redis_server
 from support.stack import Frame, frames
 
 from diptych.core.codec import Record
-from diptych.http.responses.state import ResponseState
+from diptych.http.caller_calls import Part
+from diptych.http.responses.state import ResponseState, fed
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runs import lease_keeper
@@ -149,11 +150,28 @@ def records_of(turns: Sequence[Sequence[Sequence[str]]], end: str | None, tools:
     ]
 
 
+def test_a_response_with_text_before_its_calls_is_the_same_whole_and_streamed() -> None:
+    records = records_of([[["one"]]], None, 0)
+    call = {"tool": "caller__weather", "arguments": {}}
+    waiting = [("tool_call", call, {}), ("input_requested", "weather", {"kind": "caller_tool"})]
+    records += [
+        Record("run-1", "s", 5 + n, kind, 1.0, content, {**about, "call_id": "call_2_1"})
+        for n, (kind, content, about) in enumerate(waiting)
+    ]
+    entry, part = RunEntry("run-1", "s", 1.0, "queued"), Part()
+    streamed = fed(ResponseState("helper", entry, Part()), records).response()
+    for record in records:
+        part.feed(record)
+    whole = fed(ResponseState("helper", entry, part), records).response()
+    assert [item["type"] for item in streamed["output"]] == ["message", "function_call"]
+    assert whole == streamed
+
+
 @given(st.lists(_TURN, max_size=3), _ENDS, st.integers(0, 2))
 def test_events_are_numbered_without_a_gap_and_each_item_is_told_whole(
     turns: Any, end: str | None, tools: int
 ) -> None:
-    state = ResponseState(RunEntry("run-1", "s", 1.0, "queued"), "helper")
+    state = ResponseState("helper", RunEntry("run-1", "s", 1.0, "queued"), Part())
     events = [event for record in records_of(turns, end, tools) for event in state.feed(record)]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     open_items: dict[int, Any] = {}

@@ -249,8 +249,7 @@ class RemoteAgent:
     ) -> Any:  # noqa: ANN401 - the agent's JSON
         """Answer a call's question; returns the question."""
         path = f"{_run_path(run_id)}/inputs/{_segment(call_id)}"
-        body = {"action": action} if content is None else {"action": action, "content": content}
-        return await self._json("POST", path, json=body)
+        return await self._json("POST", path, json={"action": action, "content": content})
 
     async def logins(self) -> list[dict[str, Any]]:
         """Return the tool servers at which people sign in, as `/v1/logins` lists them."""

@@ -1,5 +1,4 @@
-// A card about a call that waits for a person: it says what is asked, sends the answer, and says what
-// became of it.
+// A card about a call that waits for a person: it shows the question, sends the answer and shows the outcome.
 
 import {act} from "./api.js";
 import {el, shown} from "./text.js";
@@ -9,7 +8,8 @@ const CLOSED = new Set([403, 404, 409, 410]); // it is answered, or not by this 
 let cards = 0;
 let calm = 0;
 
-// Say that cards have come or gone, and others moved. A button that has the focus is who presses it.
+// Disable the buttons for a moment, as cards have come or gone and others moved. A focused one stays enabled,
+// for the keyboard.
 function stir() {
   const disable = (isOff) => document.querySelectorAll(".approval button").forEach((each) => {
     each.disabled = isOff && each !== document.activeElement;
@@ -31,8 +31,8 @@ export class Card {
   #controls;
   isOver = false;
 
-  // `parts` stand above the `hint` and the `controls`, which go with the end; `link` leads to the
-  // session of a card in a list.
+  // `parts` stand above the `hint` and the `controls`, which are removed at the end; `link`, of a card in a
+  // list, leads to the session.
   constructor({title, overTitle, parts, hint, controls, link}) {
     Object.assign(this, {title: el("h3", {id: `card-${cards += 1}`}, title)});
     [this.#overTitle, this.#hint, this.#controls] = [overTitle, el("p", {className: "hint"}, ...hint), controls];
@@ -43,7 +43,7 @@ export class Card {
     stir();
   }
 
-  // Say what was answered, or why nobody can answer any more. What is said first stays.
+  // Show what was answered, or why nobody can answer any more. The first text stays.
   close(text = "") {
     if (this.isOver) return;
     this.isOver = true;
@@ -58,13 +58,13 @@ export class Card {
     stir();
   }
 
-  // Say what came of the call afterwards.
+  // Show the call's result afterwards.
   settle(text) {
     this.close();
     this.#became.append(" ", shown(text));
   }
 
-  // Send an answer; `words` makes what is said of the reply.
+  // Send an answer; `words` puts the reply into words.
   async send({runId, callId}, what, body, words) {
     this.problem.replaceChildren("Sent …");
     try {

@@ -5,7 +5,7 @@
 import {Card, button} from "./card.js";
 import {el, shown} from "./text.js";
 
-const ANSWERS = {accept: "Answered", decline: "Declined", cancel: "Cancelled", closed: "It waits no longer"};
+const ANSWERS = {accept: "Answered", decline: "Declined", cancel: "Cancelled", closed: "No longer waiting"};
 const INPUTS = {email: "email", uri: "url", date: "date"};
 
 // Return an answer in words; `by` is who gave it, if that is known.

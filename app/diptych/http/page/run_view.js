@@ -261,7 +261,7 @@ export class RunView {
     this.isAtEnd = true;
     this.canResume = hasFailed;
     this.#records = []; // nothing is lost after an end
-    this.#cards.forEach((card) => card.close("The run ended before that."));
+    this.#cards.forEach((card) => card.close("The run ended first."));
     this.#endWork(time, hasFailed);
     this.#foot.replaceChildren(shown(`${what} after ${duration(time - this.#began)}${why ? `: ${why}` : ""}`));
     this.#foot.classList.toggle("failed", hasFailed);

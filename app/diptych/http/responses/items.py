@@ -14,7 +14,7 @@ from diptych.core.codec import Record, event_of
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.core.events import RunRequested
 from diptych.core.messages import Message
-from diptych.http.caller_calls import CallerCall, Part, part_of, run_of
+from diptych.http.caller_calls import CallerCall, Part, part_of
 from diptych.http.errors import first_problem
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.messages import CallerMessage, Conversation, read_conversation
@@ -234,13 +234,12 @@ async def _referred(
 async def _referable(response_id: str, runs: GuardedRuns) -> Mapping[str, Item]:
     """Return a response's items by id; empty for an unknown response."""
     try:
-        entry = await runs.entry(run_of(response_id))
-        records = await runs.records(run_of(response_id))
-        part, first = await part_of(response_id, runs)
-        items = input_items(records if part.after else records[:1], part)
-        state = fed(ResponseState(entry, "", part, first), records)
+        found = await part_of(response_id, runs)
+        records = await runs.records(found.entry.run_id)
     except RunNotFound:
         return {}
+    items = input_items(records, found.part)
+    state = fed(ResponseState("", *found), records)
     items += state.response()["output"]
     return {item["id"]: item for item in items} | dict.fromkeys(state.void_ids, _PASSED_OVER)
 

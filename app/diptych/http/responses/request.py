@@ -228,8 +228,8 @@ async def _read_previous(body: ResponseBody, runs: GuardedRuns) -> _Previous:
         return _Previous()
     run_id = run_of(response_id)
     try:
-        entry = await runs.entry(run_id)
-        part, first = await part_of(response_id, runs)
+        found = await part_of(response_id, runs)
+        entry = found.entry
         session = await runs.entries(entry.session_id, limit=1)
         if session and session[0].run_id != run_id:
             session = await runs.entries(entry.session_id)
@@ -244,7 +244,7 @@ async def _read_previous(body: ResponseBody, runs: GuardedRuns) -> _Previous:
     if not has_outputs(body.input) and entry.status != "input-required":
         return _Previous(entry.session_id)
     records = await runs.records(run_id)
-    output = fed(ResponseState(entry, "", part, first), records).response()["output"]
+    output = fed(ResponseState("", *found), records).response()["output"]
     calls = [item for item in output if item["type"] == "function_call"]
     if calls and not has_outputs(body.input):
         raise InvalidRequest(

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.http.bodies import json_router
-from diptych.http.caller_calls import Part, continue_run, part_of, run_of
+from diptych.http.caller_calls import Part, part_of, run_of, start_or_continue
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import ASKED, Events, reply
@@ -63,14 +63,11 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         """Start a run and reply with its answer as a response; with `background` immediately."""
         run_request, warnings = await read_response_request(request, body, terms, runs)
         no_tools = body.tool_choice == "none"
-        if continued := await continue_run(runs, run_request, has_no_tools=no_tools):
-            entry, part, first = continued
-        else:
-            entry, part, first = await runs.start(run_request), Part(), None
-        reader = ResponseReader(runs, ResponseState(entry, name, part, first), warnings)
+        found = await start_or_continue(runs, run_request, has_no_tools=no_tools)
+        reader = ResponseReader(runs, ResponseState(name, *found), warnings)
         on_disconnect = None
         if run_request.origin.cancels_on_disconnect:
-            on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
+            on_disconnect = partial(cancel_if_abandoned, runs, found.entry.run_id)
         if body.stream:
             frames, failure_frame = reader.frames(), reader.failure_frame
             return SseResponse(frames, reader.headers, on_disconnect, failure_frame=failure_frame)
@@ -120,7 +117,7 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
             reader = await _reader(response_id, runs, name)
             return _json(await reader.now(), reader)
         except RunNotFound:  # the right to cancel it is not that to read it
-            reader = ResponseReader(runs, ResponseState(entry, name))
+            reader = ResponseReader(runs, ResponseState(name, entry, Part()))
             return _json(reader.bare(), reader)
 
     @router.delete(f"{PATH}/{{response_id}}", **reply("DeletedResponse", "It is forgotten.", 409))
@@ -131,9 +128,7 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
 
 
 async def _reader(response_id: str, runs: GuardedRuns, name: str) -> "ResponseReader":
-    entry = await runs.entry(run_of(response_id))
-    state = ResponseState(entry, name, *await part_of(response_id, runs))
-    return ResponseReader(runs, state)
+    return ResponseReader(runs, ResponseState(name, *await part_of(response_id, runs)))
 
 
 def _json(view: dict[str, Any], reader: "ResponseReader") -> Response:

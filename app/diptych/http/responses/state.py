@@ -33,13 +33,9 @@ class ResponseState:
     """
 
     def __init__(
-        self,
-        entry: RunEntry,
-        model: str,
-        part: Part | None = None,
-        first: Record | None = None,
+        self, model: str, entry: RunEntry, part: Part, first: Record | None = None
     ) -> None:
-        self.part = part or Part()
+        self.part = part
         self.last_number = -1  # of the newest event
         self.last_seq = 0  # of the newest record that gave an event
         self.is_over = False
@@ -77,7 +73,7 @@ class ResponseState:
                 self.void_ids.append(self._tell_done("incomplete")["id"])
             case "completed" | "max_steps" | "failed" | "aborted":
                 self._finish(record)
-        if self.part.waiting and not self.is_over:
+        if self.part.waiting and record.seq == self.part.seq:  # a reader may be ahead with the part
             self._end_with_calls(record)
         if self._events:
             self.last_seq = record.seq
