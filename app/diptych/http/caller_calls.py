@@ -176,9 +176,11 @@ async def continue_run(
     except (RunNotFound, RunLost, ForeignRun) as error:
         raise _unknown(last) from error
     part, calls = _part_asked(records, results)
-    key = request.idempotency_key
-    prefix = f"{key.key} {key.digest} " if key else ""
-    ids = {call_id: prefix and sha256((prefix + call_id).encode()) for call_id in calls.values()}
+    key = request.idempotency_key  # OpenAI's libraries send none when they try again
+    ids = {
+        call_id: sha256(f"{call_id} {f'{key.key} {key.digest}' if key else results[wire]}".encode())
+        for wire, call_id in calls.items()
+    }
     first = cast("RunRequested", event_of(records[0]))
     refusal = _refusal(records, dict(ids))
     if has_no_tools or _differs(runs.admitted(request), first):
