@@ -147,8 +147,8 @@ def child_input(
 
 def _request_of(message: str, about: Mapping[str, Any]) -> InputRequest | None:
     kind, schema, url = about.get("kind"), about.get("schema"), about.get("url", "")
-    if not (kind in get_args(InputKind) and isinstance(url, str)):
-        return None
+    if kind not in get_args(InputKind) or kind == "caller_tool" or not isinstance(url, str):
+        return None  # delegations have no callers' tools
     if not isinstance(schema, dict | None):
         return None
     try:
