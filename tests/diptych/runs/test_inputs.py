@@ -202,6 +202,8 @@ async def test_a_tool_that_gives_up_as_its_question_is_withdrawn_is_not_called_a
         (InputReply("decline", {"name": "Ada"}), "content"),
         (InputReply("accept", {}), "content"),
         (InputReply("accept", {"name": 5}), "content.name"),
+        (InputReply("accept", {"name": "Ada", "more": {"deep": 1}}), "content.more"),
+        (InputReply("accept", {"name": "Ada", "more": [1]}), "content.more"),
         (InputReply("accept", {"name": "x" * 70_000}), "content"),
     ],
 )
