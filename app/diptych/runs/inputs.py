@@ -6,7 +6,7 @@ Questions of children are validated, because people answer them.
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from diptych.core.catalog import Tool
@@ -87,7 +87,12 @@ def _checked(request: InputRequest) -> InputRequest:
     if len(request.url) > URL_CHARS:
         raise ToolError("failed", "the tool asks to visit a page, but its URL is too long")
     message = well_formed(SECRETS.redact(request.message))
-    return replace(request, message=shortened(message, MESSAGE_CHARS))
+    return InputRequest(
+        request.kind,
+        shortened(message, MESSAGE_CHARS),
+        cast("JSONObject | None", SECRETS.redact_value(schema)),
+        SECRETS.redact(request.url),
+    )
 
 
 def _schema_problem(schema: JSONObject) -> str:

@@ -236,13 +236,13 @@ async def test_a_question_that_nobody_can_answer_fails_the_call(request_, proble
 @virtually
 async def test_a_question_is_bounded_and_tells_no_secret():
     SECRETS.remember("hush-hush-hush")
-    request = InputRequest("form", "Is hush-hush-hush right? " + "x" * 5_000, NAME)
+    schema = {**NAME, "description": "Not hush-hush-hush."}
+    url = "https://pay.example/?key=hush-hush-hush"
+    request = InputRequest("form", "Is hush-hush-hush right? " + "x" * 5_000, schema, url)
     place, asking, run_id = await begun(Desk(request), BOOK, "{}", "Hm.")
-    [message] = [
-        r.content for r in await place.runs.records(run_id) if r.event_type == "input_requested"
-    ]
-    assert "hush" not in message
-    assert len(message) == 4_096
+    [asked] = [r for r in await place.runs.records(run_id) if r.event_type == "input_requested"]
+    assert "hush" not in str(asked)
+    assert len(str(asked.content)) == 4_096
     asking.cancel()
 
 
