@@ -1,7 +1,9 @@
 """People who sign in to tool servers: at any replica, each for themselves, and once."""
 
 import asyncio
+import html
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -135,12 +137,16 @@ async def replica(config: AgentConfig) -> AsyncIterator[Replica]:
 async def agreed(url: str, at: Replica, name: str = "", **changed: str) -> httpx.Response:
     """Follow a link as a browser whose person agrees to everything; gives the last page."""
     async with at.as_(name) as browser:
-        page = await browser.get(url)
-        assert "Continue" in page.text
-        gone = await browser.get(f"{url}&continue=yes")
+        gone = await browser.get(continue_link(await browser.get(url)))
         back = await at_authorization_server(gone.headers["location"])
         asked = {**query_of(back), **changed}
         return await browser.get("/oauth/callback", params=asked)
+
+
+def continue_link(page: httpx.Response) -> str:
+    found = re.search(r'href="([^"]+)">Continue', page.text)
+    assert found, page.text
+    return html.unescape(found[1])
 
 
 async def at_authorization_server(url: str) -> str:
@@ -250,9 +256,19 @@ async def as_bob(at: Replica, url: str) -> httpx.Response:
 
 async def in_another_browser(at: Replica, url: str) -> httpx.Response:
     async with at.as_() as one, at.as_() as other:
-        gone = await one.get(f"{url}&continue=yes")
+        gone = await one.get(continue_link(await one.get(url)))
         back = await at_authorization_server(gone.headers["location"])
         return await other.get("/oauth/callback", params=query_of(back))
+
+
+async def without_the_page(at: Replica, url: str) -> httpx.Response:
+    """Bring a browser that has seen no page to the authorization server, as a sender's link may."""
+    async with at.as_() as sender, at.as_() as browser:
+        link = continue_link(await sender.get(url))
+        assert "Continue" in (await browser.get(link)).text
+        assert "Continue" in (await browser.get(link)).text
+        back = await at_authorization_server((await sender.get(link)).headers["location"])
+        return await browser.get("/oauth/callback", params=query_of(back))
 
 
 async def foreign_state(at: Replica, url: str) -> httpx.Response:
@@ -261,17 +277,24 @@ async def foreign_state(at: Replica, url: str) -> httpx.Response:
 
 async def by_bob_at_the_terminal(at: Replica, url: str) -> httpx.Response:
     async with at.as_("bob") as bob:
-        gone = await bob.get(f"{url}&continue=yes")
-        assert gone.status_code == 400
+        assert (await bob.get(url)).status_code == 400
     async with at.as_() as browser, at.as_("bob") as bob:
-        gone = await browser.get(f"{url}&continue=yes")
+        gone = await browser.get(continue_link(await browser.get(url)))
         back = query_of(await at_authorization_server(gone.headers["location"]))
         return await bob.post("/v1/logins/pages/code", json=back)
 
 
 @pytest.mark.parametrize(
     "attack",
-    [swapped, without_iss, as_bob, in_another_browser, foreign_state, by_bob_at_the_terminal],
+    [
+        swapped,
+        without_iss,
+        as_bob,
+        in_another_browser,
+        without_the_page,
+        foreign_state,
+        by_bob_at_the_terminal,
+    ],
 )
 async def test_a_callback_that_is_not_of_the_person_who_began_is_refused(attack: Attack) -> None:
     async with guarded() as resource, replica(configured(resource, SIGN_IN)) as at:

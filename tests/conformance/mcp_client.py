@@ -6,6 +6,7 @@ asks, as a browser whose user agrees to everything.
 """
 
 import asyncio
+import html
 import json
 import os
 import sys
@@ -151,7 +152,9 @@ async def answer_questions(http: httpx.AsyncClient) -> None:
     for question in asked.json()["data"] if asked.is_success else ():
         if question["kind"] == "sign_in":
             async with httpx.AsyncClient(follow_redirects=True, timeout=30) as browser:
-                print((await browser.get(f"{question['url']}&continue=yes")).text)
+                page = (await browser.get(question["url"])).text
+                link = html.unescape(page.partition('href="')[2].partition('"')[0])
+                print((await browser.get(link)).text)
         else:
             await http.post(
                 f"/v1/runs/{question['run_id']}/inputs/{question['call_id']}",

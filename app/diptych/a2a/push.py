@@ -79,8 +79,9 @@ class PushSender:
     async def _url_problem(self, url: str) -> str:
         try:
             parts = urlsplit(url)
-            host, port = parts.hostname or "", parts.port
-        except ValueError:
+            host, port, _ = parts.hostname or "", parts.port, httpx.URL(url).host
+            host.encode("idna")  # as the look-up does
+        except (ValueError, httpx.InvalidURL):
             return "url is no URL"
         if parts.scheme not in {"http", "https"} or not host or len(url) > _MAX_URL:
             return "url must be a URL such as https://client.example.com/notify"

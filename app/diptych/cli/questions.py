@@ -86,9 +86,11 @@ class FormField:
                 raise ValueError("type yes or no")
             case "integer" | "number" as kind:
                 try:
-                    return int(text) if kind == "integer" else float(text)
+                    number = int(text) if kind == "integer" else float(text)
+                    json.dumps(number, allow_nan=False)
                 except ValueError:
                     raise ValueError(f"type a {_NOUNS[kind]}") from None
+                return number
         return text
 
 
@@ -110,7 +112,7 @@ def read_form(schema: object, given: Sequence[str]) -> dict[str, JSON]:
     for each in given:
         name, sign, text = each.partition("=")
         if not sign or name not in fields:
-            known = ", ".join(fields) or "none"
+            known = visible(", ".join(fields)) or "none"
             raise ValueError(f"{each!r} is not NAME=VALUE of one of the fields: {known}")
         texts[name] = text
     content: dict[str, JSON] = {}
@@ -118,7 +120,7 @@ def read_form(schema: object, given: Sequence[str]) -> dict[str, JSON]:
         try:
             value = fields[name].read(text)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+            raise ValueError(visible(f"{name}: {error}")) from None
         if value is not None:
             content[name] = value
     return content

@@ -1,11 +1,12 @@
 """Sign-ins of people at tool servers: `/v1/logins` for `diptych login`, `/oauth/…` for browsers.
 
 Browsers have no token of ours. So a page names the person who began, and a cookie ties the callback
-to the browser that showed it. A browser that does prove its caller must be that person's.
+to the browser that went on from it. A browser that does prove its caller must be that person's.
 """
 
 import html
 import logging
+import secrets
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -133,23 +134,32 @@ class SignInPages:
         ]
 
     async def _start(self, request: Request) -> Response:
-        """Name the person who began; with `continue=yes` go on to the authorization server."""
+        """Name the person who began; go on only from this page, by the link in it.
+
+        Otherwise a link could skip the page, and take somebody's account for who sent it.
+        """
         state = request.query_params.get("state", "")
         pending = await self._sign_ins.pending(state)
         if pending is None or _is_somebody_else(pending):
             return _page(_OVER, 400)
-        if request.query_params.get("continue") != "yes":
-            here = f"{self._site.url}{START_PATH}?state={pending.state}&amp;continue=yes"
-            tool, issuer = html.escape(pending.tool_server), html.escape(pending.server.issuer)
-            return _page(
-                f"The agent <b>{self._agent}</b> wants to use <b>{tool}</b> for "
-                f"<b>{html.escape(pending.person)}</b>. Continue only if that is you, and if you "
-                f'asked for it: you sign in at {issuer}.</p><p><a href="{here}">Continue</a>'
-            )
-        response = RedirectResponse(pending.url, 302, headers=_HEADERS)
+        shown = request.cookies.get(_cookie(state))
+        if shown and request.query_params.get("continue") == shown:
+            return self._noted(RedirectResponse(pending.url, 302, headers=_HEADERS), state, state)
+        proof = secrets.token_urlsafe(16)
+        here = f"{self._site.url}{START_PATH}?state={pending.state}&amp;continue={proof}"
+        tool, issuer = html.escape(pending.tool_server), html.escape(pending.server.issuer)
+        page = _page(
+            f"The agent <b>{self._agent}</b> wants to use <b>{tool}</b> for "
+            f"<b>{html.escape(pending.person)}</b>. Continue only if that is you, and if you "
+            f'asked for it: you sign in at {issuer}.</p><p><a href="{here}">Continue</a>'
+        )
+        return self._noted(page, state, proof)
+
+    def _noted(self, response: Response, state: str, value: str) -> Response:
+        """Add the cookie of a sign-in: what its page's link has, and then its state."""
         response.set_cookie(
             _cookie(state),
-            state,
+            value,
             COOKIE_SECONDS,
             path=f"{urlsplit(self._site.url).path}/oauth",
             secure=self._site.url.startswith("https://"),

@@ -57,6 +57,7 @@ from diptych.net.redaction import SECRETS
 MAX_BYTES = 64 * 1024  # of a response of an authorization server
 TIMEOUT_SECONDS = 10.0  # for one request to it
 EXPIRY_MARGIN_SECONDS = 5.0
+MAX_LIFETIME_SECONDS = 10**9  # a server may name any whole number
 JWT_BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 CLIENT_NAME = "Diptych"
 
@@ -343,7 +344,8 @@ class OAuthClient:
                 f"the authorization server {server.issuer} answers without a bearer token"
             ) from None
         token.scope = token.scope or scope
-        expires_at = sent_at + token.expires_in if token.expires_in is not None else None
+        seconds = token.expires_in
+        expires_at = None if seconds is None else sent_at + min(seconds, MAX_LIFETIME_SECONDS)
         grant = Grant(token=token, expires_at=expires_at, client=client, server=server)
         grant.redact_secrets()
         _check_audience(token.access_token, server)

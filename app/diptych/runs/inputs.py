@@ -6,7 +6,7 @@ Questions of children are validated, because people answer them.
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from diptych.core.catalog import Tool
@@ -88,7 +88,12 @@ def _checked(request: InputRequest) -> InputRequest:
     if len(request.url) > URL_CHARS:
         raise ToolError("failed", "the tool asks to visit a page, but its URL is too long")
     message = well_formed(SECRETS.redact(request.message))
-    return replace(request, message=shortened(message, MESSAGE_CHARS))
+    return InputRequest(
+        request.kind,
+        shortened(message, MESSAGE_CHARS),
+        cast("JSONObject | None", SECRETS.redact_value(schema)),
+        SECRETS.redact(request.url),
+    )
 
 
 def _schema_problem(schema: JSONObject) -> str:
@@ -220,6 +225,12 @@ def _check_content(content: JSONObject, schema: JSONObject | None) -> None:
     if is_deep(content) or len(text := json.dumps(content)) > CONTENT_CHARS:
         problem = f"is nested too deeply, or longer than {CONTENT_CHARS // 1024} KiB"
         raise InvalidRequest(f"content {problem}", param="content", code="invalid_arguments")
+    for name, value in content.items():  # of which a schema may say nothing
+        is_list_of_texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        if not (is_list_of_texts or isinstance(value, str | int | float | None)):
+            place = f"content.{name}"
+            problem = "a form takes texts, numbers, booleans and lists of texts"
+            raise InvalidRequest(f"{place}: {problem}", param=place, code="invalid_arguments")
     found = read_output(schema or {}, text)
     if isinstance(found, Misfit):
         place, _, problem = found.problem.replace("answer", "content", 1).partition(": ")

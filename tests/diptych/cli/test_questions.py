@@ -77,6 +77,15 @@ def test_a_form_takes_name_and_value() -> None:
         with pytest.raises(ValueError, match=problem):
             read_form(SCHEMA, given)
     assert read_form({"properties": 5}, []) == {}
+    hostile = {"properties": {"\x1b[2J": {"enum": ["a\x1b[1m"]}, "n": {"type": "number"}}}
+    for given, problem in (
+        ("\x1b[2J=b", r"⟨U\+001B⟩\[2J: choose one of a⟨U\+001B⟩"),
+        ("m=1", r"of the fields: ⟨U\+001B⟩\[2J, n"),
+        ("n=nan", "n: type a number"),
+        ("n=1e999", "n: type a number"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            read_form(hostile, [given])
 
 
 def question(kind, **metadata):

@@ -15,8 +15,10 @@ from support.stack import call, frames, until
 
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
+from diptych.core.errors import NotAnswered
 from diptych.core.run_settings import RunSettings
 from diptych.http.access_guard import AccessPolicy
+from diptych.http.guarded_runs import GuardedRuns
 from diptych.manifest.settings import ChatConfig
 from diptych.policy.rules import Policy, Rule
 from diptych.runs import inputs, lease_keeper
@@ -332,6 +334,28 @@ async def test_the_same_results_again_are_the_same_request() -> None:
         assert answered(last)["message"]["content"] == "Sun."
         assert (await ask(helper, whole)).content == last.content
         assert (await ask(helper, ASKED, **{"Idempotency-Key": "a"})).content == first.content
+
+
+async def test_a_client_without_keys_may_try_again_after_a_part_of_its_results_was_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OpenAI's libraries do: the connection breaks if the process dies between two results."""
+    taken: list[str] = []
+
+    async def answer_call(runs: GuardedRuns, run_id: str, call_id: str, *given: str) -> None:
+        if taken:
+            raise NotAnswered("the process dies")
+        taken.append(call_id)
+        await real(runs, run_id, call_id, *given)
+
+    real = GuardedRuns.answer_call
+    async with agent() as helper:
+        whole = continued(answered(await ask(helper, ASKED)), *SUNNY)
+        with monkeypatch.context() as dying:
+            dying.setattr(GuardedRuns, "answer_call", answer_call)
+            assert (await ask(helper, whole)).status_code == 503
+        for _ in range(2):
+            assert answered(await ask(helper, whole))["message"]["content"] == "Sun."
 
 
 @pytest.mark.parametrize(

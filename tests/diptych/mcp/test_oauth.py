@@ -296,6 +296,13 @@ HOSTILE: dict[str, tuple[Change, str]] = {
 }
 
 
+async def test_a_token_may_be_said_to_last_for_ever() -> None:
+    async with guarded() as resource:
+        resource.server.answer.update(expires_in=10**400)
+        async with connected(config(resource)) as tools:
+            assert await tool_of(tools, "pages__look")
+
+
 @pytest.mark.parametrize("case", HOSTILE)
 async def test_what_is_wrong_is_named_and_gets_no_secret(case: str) -> None:
     change, reason = HOSTILE[case]

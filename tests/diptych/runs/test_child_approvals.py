@@ -151,6 +151,7 @@ def test_a_question_is_known_by_the_path_to_it_and_ends_with_its_answer_or_call(
         pytest.param("?", {"kind": "password"}, (), 3, id="an unknown kind"),
         pytest.param("?", {"kind": "caller_tool"}, (), 3, id="of a tool of ours"),
         pytest.param("?", {"kind": []}, (), 3, id="a kind that is none"),
+        pytest.param("?", {"kind": "caller_tool"}, (), 3, id="a caller's tool, which it has not"),
         pytest.param("?", {"url": 5}, (), 3, id="a url that is none"),
         pytest.param("?", {"schema": {"type": 5}}, (), 3, id="a schema that is none"),
         pytest.param("?", {"schema": {"title": "x" * 40_000}}, (), 3, id="a schema too long"),

@@ -202,6 +202,8 @@ async def test_a_tool_that_gives_up_as_its_question_is_withdrawn_is_not_called_a
         (InputReply("decline", {"name": "Ada"}), "content"),
         (InputReply("accept", {}), "content"),
         (InputReply("accept", {"name": 5}), "content.name"),
+        (InputReply("accept", {"name": "Ada", "more": {"deep": 1}}), "content.more"),
+        (InputReply("accept", {"name": "Ada", "more": [1]}), "content.more"),
         (InputReply("accept", {"name": "x" * 70_000}), "content"),
     ],
 )
@@ -234,13 +236,13 @@ async def test_a_question_that_nobody_can_answer_fails_the_call(request_, proble
 @virtually
 async def test_a_question_is_bounded_and_tells_no_secret():
     SECRETS.remember("hush-hush-hush")
-    request = InputRequest("form", "Is hush-hush-hush right? " + "x" * 5_000, NAME)
+    schema = {**NAME, "description": "Not hush-hush-hush."}
+    url = "https://pay.example/?key=hush-hush-hush"
+    request = InputRequest("form", "Is hush-hush-hush right? " + "x" * 5_000, schema, url)
     place, asking, run_id = await begun(Desk(request), BOOK, "{}", "Hm.")
-    [message] = [
-        r.content for r in await place.runs.records(run_id) if r.event_type == "input_requested"
-    ]
-    assert "hush" not in message
-    assert len(message) == 4_096
+    [asked] = [r for r in await place.runs.records(run_id) if r.event_type == "input_requested"]
+    assert "hush" not in str(asked)
+    assert len(str(asked.content)) == 4_096
     asking.cancel()
 
 
