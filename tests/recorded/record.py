@@ -16,7 +16,7 @@ from support.window_model import WindowModel
 from diptych.core.catalog import Unavailable
 from diptych.core.codec import decode, encode
 from diptych.core.errors import DelegationError, ToolError
-from diptych.core.events import MessageQueued
+from diptych.core.events import InputRequest, MessageQueued
 from diptych.core.messages import CallOutput, Message
 from diptych.core.reducer import replay
 from diptych.core.run_settings import RunSettings
@@ -24,11 +24,13 @@ from diptych.policy.rules import Policy, Rule
 from diptych.runs.approvals import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.hooks import Hook, Hooks
+from diptych.runs.inputs import InputReply
 from diptych.runs.request import RunRequest
 
 HERE = Path(__file__).parent
 SLOWLY = {"content": "one two three four five", "chunk_ms": 1000}
 CHARGE = '{"tool": "charge", "arguments": {"amount": 3}}'
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 STEPS = (
     '[{"tool": "look", "id": "a", "arguments": {"at": "ü"}},'
     ' {"tool": "charge", "id": "b", "arguments": {"amount": "${a.value}"}},'
@@ -50,20 +52,27 @@ async def _broken():
     raise ToolError("failed", "it is broken")
 
 
+async def _book(context, seat=1):
+    answer = await context.ask(InputRequest("form", "Whose seat?", NAME), {"seat": seat})
+    return CallOutput(f"seat {seat}: {answer.action} {answer.content}")
+
+
 async def _peer(request, progress):
     if "fail" in request.task:
         raise DelegationError("timeout", "no answer within 60 s")
     return f"done: {request.task}"
 
 
-def begin(store, name, *replies, model=None, policy=None, hooks=None, **settings):
+TOOLS = FunctionTools(
+    {"charge": _charge, "look": _look, "broken": _broken},
+    (tool("charge"), tool("look", read_only=True), tool("broken", sequential=True)),
+    (Unavailable("server", "gone", "connection refused"),),
+)
+
+
+def begin(store, name, *replies, model=None, tools=TOOLS, policy=None, hooks=None, **settings):  # noqa: PLR0913
     """Begin a process with tools, a peer and a script."""
     model = model(*replies) if isinstance(model, type) else model
-    tools = FunctionTools(
-        {"charge": _charge, "look": _look, "broken": _broken},
-        (tool("charge"), tool("look", read_only=True), tool("broken", sequential=True)),
-        (Unavailable("server", "gone", "connection refused"),),
-    )
     definition = AgentDefinition("Be brief.", RunSettings(**settings))
     return replica(
         store,
@@ -142,6 +151,21 @@ async def asked():
     return store, run_id
 
 
+async def questioned():
+    """Record a run with a call whose question is answered, and one whose question expires."""
+    store = SharedStore()
+    calls = '[{"tool": "book"}, {"tool": "book", "arguments": {"seat": 2}}]'
+    tools = FunctionTools({"book": _book}, asking=("book",))
+    at = begin(store, "a", calls, "{}", "It is booked.", tools=tools)
+    run_id = (await at.run(at.runs.start(ask("Book it.")))).run_id
+    await asyncio.sleep(1)
+    await at.run(
+        at.runs.answer(run_id, "call_1_1", InputReply("accept", {"name": "Ada"}, "user:ada"))
+    )
+    await told(at, run_id)
+    return store, run_id
+
+
 async def queued():
     """Record a run of whose follow-ups one begins a turn, and another is cleared."""
     store = SharedStore()
@@ -206,6 +230,7 @@ RUNS = {
         action_format="native",
     ),
     "asked": asked,
+    "questioned": questioned,
     "compacted": compacted,
     "queued": queued,
     "hooked": hooked,
