@@ -229,9 +229,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
                 stream = _RecordedStream(response, outcome)
                 headers = response.headers
                 return httpx2.Response(response.status_code, headers=headers, stream=stream)
-            # An answer by stream may have ended the call by now, and the call's count with it.
-            is_answer = ANSWERED_BY_STREAM not in request.extensions
-            body = await _read_body(response, outcome.received if is_answer else None)
+            body = await _read_body(response, outcome, request)
             answer = record_response(request, response, body, outcome)
             _end_handshake(response.status_code, outcome)
         except HandshakeAborted:
@@ -364,13 +362,19 @@ def is_event_stream(response: httpx2.Response) -> bool:
     return response.is_success and media_type.startswith("text/event-stream")
 
 
-async def _read_body(response: httpx2.Response, received: Received | None) -> bytes:
-    """Read a whole body, here rather than in the SDK, to see failures. Raises `TooMuchReceived`."""
-    counted = received or Received()
+async def _read_body(
+    response: httpx2.Response, outcome: RequestOutcome, request: httpx2.Request
+) -> bytes:
+    """Read a whole body, here rather than in the SDK, to see failures. Raises `TooMuchReceived`.
+
+    Its call may end meanwhile, and the call's count with it: then it is released here.
+    """
+    is_answer = ANSWERED_BY_STREAM not in request.extensions
+    counted = (outcome.received if is_answer else None) or Received()
     try:
         return await counted.read(_chunks(response))
     finally:
-        if received is None:
+        if counted is not outcome.received:
             counted.release()
         await response.aclose()
 

@@ -1,9 +1,13 @@
 """Which stages an MCP request goes through, and which it never goes back to."""
 
+import asyncio
+from collections.abc import AsyncIterator
+
 import httpx2
 import pytest
 
-from diptych.mcp.transport import RequestOutcome, Stage, record_response
+from diptych.mcp.transport import RecordingTransport, RequestOutcome, Stage, record_response
+from diptych.net.received import ANSWERS
 
 
 def after(*stages: Stage) -> Stage:
@@ -42,3 +46,26 @@ def test_only_a_request_needs_an_answer(said: dict[str, object], stage: Stage) -
     request = httpx2.Request("POST", "http://s/mcp", json={"jsonrpc": "2.0", **said})
     record_response(request, httpx2.Response(202), b"", outcome)
     assert outcome.stage is stage
+
+
+async def test_an_answer_that_outlives_its_call_leaves_nothing_counted() -> None:
+    begun, call_has_ended = asyncio.Event(), asyncio.Event()
+
+    class Slow(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            begun.set()
+            await call_has_ended.wait()
+            yield b'{"jsonrpc": "2.0", "id": 1, "result": {}}'
+
+    async def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, stream=Slow())
+
+    transport = RecordingTransport(httpx2.MockTransport(answer), "https://tools.test/mcp", {})
+    call = httpx2.Request("POST", "https://tools.test/mcp", json={"id": 1, "method": "tools/call"})
+    before = ANSWERS.used
+    with RequestOutcome().recording():
+        reading = asyncio.create_task(transport.handle_async_request(call))
+        await begun.wait()
+    call_has_ended.set()
+    assert (await reading).status_code == 200
+    assert before == ANSWERS.used
