@@ -236,6 +236,10 @@ async def test_a_step_up_asks_again_and_a_revoked_token_too() -> None:
             async with at.as_("ada") as http:
                 assert not (await http.delete("/v1/logins/pages")).json()["signed_in"]
             assert not await at.logins("ada")
+            run = await at.start()  # signs in twice: to be known, and for more scopes
+            for _ in range(2):
+                assert (await agreed((await at.question())["url"], at)).status_code == 200
+            assert "written" in str(await at.results(run))
 
 
 Attack = Callable[[Replica, str], Any]
