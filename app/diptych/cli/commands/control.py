@@ -1,6 +1,7 @@
 """Commands that reach a run from another terminal: messages, cancellation, decisions on calls."""
 
 import json
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -88,16 +89,11 @@ async def approvals(
 
     Example: `diptych approvals team/helper`
     """
-    from diptych.cli.output.screen import printable
     from diptych.cli.output.wording import approval_text
 
     async with connect_remote(address, cluster) as agent:
         waiting = await agent.approvals()
-    for approval in waiting:
-        typer.echo(json.dumps(approval) if as_json else printable(approval_text(approval)))
-    if not waiting and not as_json:
-        typer.echo("no call that you may see waits for a decision", err=True)
-    return COMPLETED
+    return _list(waiting, approval_text, as_json, "no call that you may see waits for a decision")
 
 
 async def approve(
@@ -157,16 +153,11 @@ async def inputs(
 
     Example: `diptych inputs team/helper`
     """
-    from diptych.cli.output.screen import printable
     from diptych.cli.output.wording import input_text
 
     async with connect_remote(address, cluster) as agent:
         waiting = await agent.inputs()
-    for each in waiting:
-        typer.echo(json.dumps(each) if as_json else printable(input_text(each)))
-    if not waiting and not as_json:
-        typer.echo("no question that you may see waits for an answer", err=True)
-    return COMPLETED
+    return _list(waiting, input_text, as_json, "no question that you may see waits for an answer")
 
 
 async def answer(
@@ -205,6 +196,22 @@ async def answer(
         action: InputAction = "decline" if decline else "cancel" if cancel else "accept"
         answered = await agent.answer(run, call, action, content)
     typer.echo(f"{answered['call_id']}: {answered.get('action', action)}", err=True)
+    return COMPLETED
+
+
+def _list(
+    waiting: Sequence[Any],
+    text: Callable[[Any], str],
+    as_json: bool,
+    nothing: str,
+) -> int:
+    """Print what waits, one a line; on stderr `nothing` if there is none."""
+    from diptych.cli.output.screen import printable
+
+    for each in waiting:
+        typer.echo(json.dumps(each) if as_json else printable(text(each)))
+    if not waiting and not as_json:
+        typer.echo(nothing, err=True)
     return COMPLETED
 
 
