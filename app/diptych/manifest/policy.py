@@ -68,7 +68,7 @@ class PolicyRuleSpec(StrictModel):
     repeat: Literal["allow", "deny", "ask"] | None = None
     """How to treat an allowed call if the step before made the same call with the same arguments,
     and its tool is neither read-only nor idempotent. If absent, the third such call in consecutive
-    steps is not made, and the model is told so."""
+    steps is denied, and the model gets an error."""
     mode: Literal["enforce", "dryRun"] = "enforce"
     """With `dryRun` the rule decides nothing: what it would do is only a line of the audit, and the
     next rules decide."""
