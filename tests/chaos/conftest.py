@@ -24,10 +24,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def tools() -> Iterator[Charges]:
+def _tool_server() -> Iterator[Charges]:
     """A tools' server that counts, in a process of its own."""
     with charges() as running:
         yield running
+
+
+@pytest.fixture
+def tools(_tool_server: Charges) -> Charges:
+    """The tools' server, which tells what this test, or this run of it, has started."""
+    _tool_server.begin_anew()
+    return _tool_server
 
 
 @pytest.fixture(scope="module")

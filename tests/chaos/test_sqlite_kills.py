@@ -31,7 +31,6 @@ class Laptop:
 
     def __init__(self, folder: Path, tools: Charges, replies: str, policy: str = "[]") -> None:
         self.tools = tools
-        self.before = len(tools.history())
         self.data = folder / "data"
         manifest = folder / "agent.yaml"
         manifest.write_text(
@@ -87,7 +86,7 @@ class Laptop:
         raise AssertionError(f"no {kind} in {seen}")
 
     def charged(self) -> list[str]:
-        return [event["key"] for event in self.tools.history()[self.before :]]
+        return [event["key"] for event in self.tools.history()]
 
 
 @pytest.fixture

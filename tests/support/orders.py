@@ -72,11 +72,18 @@ class Charges:
     def __init__(self, port: int, path: Path) -> None:
         self.url = f"http://127.0.0.1:{port}/mcp"
         self._path = path
+        self._first = 0  # line that is told of
+
+    def begin_anew(self) -> None:
+        """Tell no more of what was before: the server serves many tests, and some are run again."""
+        self._first = len(self._lines())
 
     def history(self) -> list[Event]:
         """Give each start of a tool up to now."""
-        text = self._path.read_text() if self._path.exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in self._lines()[self._first :]]
+
+    def _lines(self) -> list[str]:
+        return self._path.read_text().splitlines() if self._path.exists() else []
 
 
 @contextmanager

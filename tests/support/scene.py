@@ -33,7 +33,6 @@ class Scene:
     history: list[Event] = field(default_factory=list)
     callers: list[Caller] = field(default_factory=list)
     began: float = field(default_factory=time.time)  # of the wall clock
-    began_at: float = field(default_factory=now)
     lateness: float = 0.0  # seconds that the machine, busy with other work, was late up to now
 
     def caller(self, name: str, first: int = 0) -> Caller:
@@ -47,7 +46,9 @@ class Scene:
         """Forget what was seen up to now."""
         self.history.clear()
         self.callers.clear()
-        self.began, self.began_at = time.time(), now()
+        self.began = time.time()
+        if self.tools:
+            self.tools.begin_anew()
         self.lateness = 0.0
 
     def trouble(self, what: str, seconds: float = 0.0) -> None:
@@ -91,13 +92,8 @@ class Scene:
         return logs
 
     def problems(self) -> list[str]:
-        """Say what is wrong with what everybody saw.
-
-        The tools' server stands for longer than a scene, and a test that is run once more gives the
-        same orders.
-        """
+        """Say what is wrong with what everybody saw."""
         tools = self.tools.history() if self.tools else []
-        tools = [event for event in tools if event["t"] >= self.began_at]
         asked = {event["text"] for event in self.history if event["kind"] == "accepted"}
         theirs = [event for event in tools if event["key"].partition(" ")[2] in asked]
         return problems([*self.history, *theirs], ALLOWED + self.lateness)
