@@ -1,4 +1,4 @@
-.PHONY: setup run test check format bench models conformance kind e2e rotate-keys restore-elsewhere soak sbom audit docs release-dry-run
+.PHONY: setup run test coverage check format bench models conformance kind e2e rotate-keys restore-elsewhere soak sbom audit docs release-dry-run
 # Everything here needs Python 3.11 or newer and make, and sets up the rest in .venv by itself.
 BIN := .venv/bin
 
@@ -6,6 +6,7 @@ setup: .venv/ready
 .venv/ready: pyproject.toml uv.lock ; @sh tools/setup .venv
 run: setup ; @$(BIN)/diptych demo
 test: setup ; @sh tools/test $(BIN)
+coverage: setup ; @sh tools/test $(BIN) --cov --cov-report=term:skip-covered
 check: setup ; @sh tools/check $(BIN)
 format: setup ; @$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; sh tools/generate $(BIN)
 kind: setup ; @sh tools/kind $(BIN)

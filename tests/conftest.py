@@ -2,12 +2,10 @@
 
 import copy
 import gc
-import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import coverage
 import hypothesis
 import pytest
 
@@ -18,39 +16,18 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """End the coverage that pytest-cov begins in a process of xdist before it knows what that is.
-
-    It begins another one, and keeps only that one's data; the first would go on while the second
-    pauses, so that no test would be untraced.
-    """
-    if hasattr(session.config, "workerinput") and (first := coverage.Coverage.current()):
-        first.stop()
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without what doubles its time, in each process: garbage collection, and coverage.
+    """Collect without garbage collection, which doubles its time in each process.
 
-    What is collected stays, so there is no garbage to find, neither now nor in any test. Coverage
-    sees the lines that run at import in one process, the first.
+    What is collected stays, so there is no garbage to find, neither now nor in any test.
     """
-    tracing = None if _sees_imports() else coverage.Coverage.current()
-    if tracing:
-        tracing.stop()
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
-        if tracing:
-            tracing.start()
-
-
-def _sees_imports() -> bool:
-    return os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
 
 
 def pytest_configure(config: pytest.Config) -> None:

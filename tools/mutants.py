@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a script, no package
 """Draws mutants of the code by a seed, and says which of them the tests kill.
 
-    make test PYTEST_ADDOPTS="--cov-context=test"      # which tests run which lines: .coverage
+    make coverage PYTEST_ADDOPTS="--cov-context=test"      # which tests run which lines: .coverage
     python tools/mutants.py draw SEED COUNT > mutants.json
     python tools/mutants.py run mutants.json > verdicts.json
     python tools/mutants.py run mutants.json --only survived
