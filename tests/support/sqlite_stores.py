@@ -6,6 +6,7 @@
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -58,7 +59,7 @@ class MirroredStore(SharedStore):
         self._mirrored(leases.begin)
         for name, session in self.sessions.items():
             if session.queue:
-                assert self._mirrored(leases._queue_head, name).deaths == self._deaths(session)
+                assert self._mirrored("queue_head", name).deaths == self._deaths(session)
 
     def close(self) -> None:
         self.mirror._database.connection.close()
@@ -70,12 +71,19 @@ class MirroredStore(SharedStore):
     def _extend(self, session: StoredSession, token: str) -> None:
         session.owner, session.lease_until = token, math.inf
 
-    def _mirrored(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _mirrored(self, step: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> Any:
+        """Take a step, or the one of the store's method of this name."""
         database = self.mirror._database
+        if isinstance(step, str):
+            step = partial(getattr(SqliteStore, step).__wrapped__, self.mirror)
         return database._transact(lambda: step(database.connection, *args, **kwargs))
 
     def _both(
-        self, expected: Callable[[], Any], step: Callable[..., Any], *args: Any, **kwargs: Any
+        self,
+        expected: Callable[[], Any],
+        step: Callable[..., Any] | str,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """Take a step in both stores. Raises `AssertionError` if its outcomes differ."""
         if self._is_within_step:  # the shared store's steps take others of its own
@@ -128,44 +136,40 @@ class MirroredStore(SharedStore):
 
     def read(self, run_id: str, after: int, limit: int | None = None) -> Sequence[Record]:
         expected = super().read
-        return self._both(
-            lambda: expected(run_id, after, limit), self.mirror._read, run_id, after, limit
-        )
+        return self._both(lambda: expected(run_id, after, limit), "read", run_id, after, limit)
 
     def entry(self, run_id: str) -> RunEntry:
         expected = super().entry
-        return self._both(lambda: expected(run_id), self.mirror._entry, run_id)
+        return self._both(lambda: expected(run_id), "entry", run_id)
 
     def conversation(self, session_id: str) -> tuple[Message, ...]:
         said = super().conversation(session_id)  # in the order in which runs ended
-        theirs = self._mirrored(event_log._conversation, session_id)
+        theirs = self._mirrored("conversation", session_id)
         assert sorted(map(repr, said)) == sorted(map(repr, theirs))
         return said
 
     def claim(self, actor: str, session_id: str, token: str) -> Lease | None:
         lease = super().claim(actor, session_id, token)
-        assert self._mirrored(leases._claim, session_id, token) == (lease is not None)
+        assert self._mirrored("claim", session_id, token) == lease
         return lease
 
     def queue_head(self, session_id: str) -> QueueHead | None:
         head = super().queue_head(session_id)
-        theirs = self._mirrored(leases._queue_head, session_id)
+        theirs = self._mirrored("queue_head", session_id)
         assert (head and (head.run_id, head.deaths)) == (theirs and (theirs.run_id, theirs.deaths))
         return head
 
     def next_run(self, lease: Lease) -> str | None:
         expected = super().next_run
-        return self._both(lambda: expected(lease), leases._next_run, lease)
+        return self._both(lambda: expected(lease), "next_run", lease)
 
     def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
         expected = super().finish_run
-        return self._both(
-            lambda: expected(run_id, said, lease), leases._finish_run, run_id, said, lease
-        )
+        return self._both(lambda: expected(run_id, said, lease), "finish_run", run_id, said, lease)
 
     def renew(self, leases_: Sequence[Lease]) -> list[Lease]:
         expected = super().renew
-        return self._both(lambda: expected(leases_), leases._lost, leases_)
+        return self._both(lambda: expected(leases_), "renew", leases_)
 
     def release(self, lease: Lease, *, hand_over: bool = False) -> None:
         super().release(lease, hand_over=hand_over)
@@ -194,5 +198,5 @@ class MirroredStore(SharedStore):
         is_queued = run is not None and run_id in self.sessions[run.session_id].queue
         expected = super().pending_signals(run_id)
         if is_queued:  # those of a finished run nobody asks for
-            assert list(expected) == list(self._mirrored(self.mirror._pending_signals, run_id))
+            assert list(expected) == list(self._mirrored("pending_signals", run_id))
         return expected

@@ -12,7 +12,7 @@ from diptych.stores.ledger import (
     Page,
     RuledLedger,
 )
-from diptych.stores.sqlite.database import Database
+from diptych.stores.sqlite.database import Database, step
 from diptych.stores.sqlite.event_log import rows_of
 
 T = TypeVar("T")
@@ -25,46 +25,37 @@ class SqliteLedger(RuledLedger):
         self._database = database
         self._now = now
 
-    async def _apply(
+    @step
+    def _apply(
         self,
+        db: Connection,
         accounts: Sequence[Account],
         change: Callable[[Page], T],
         entry: str = "",
         run_id: str = "",
     ) -> T:
-        return await self._database.run(
-            _change_accounts, self._now(), accounts, change, entry, run_id
-        )
+        now = self._now()
 
+        def is_counted(key: str) -> bool:
+            return bool(rows_of(db, "SELECT 1 FROM counted WHERE key = ? AND until >= ?", key, now))
 
-def _change_accounts(  # noqa: PLR0913, PLR0917 - as `RuledLedger`
-    db: Connection,
-    now: float,
-    accounts: Sequence[Account],
-    change: Callable[[Page], T],
-    entry: str,
-    run_id: str,
-) -> T:
-    def is_counted(key: str) -> bool:
-        return bool(rows_of(db, "SELECT 1 FROM counted WHERE key = ? AND until >= ?", key, now))
+        def count(key: str, seconds: float) -> None:
+            db.execute("INSERT OR REPLACE INTO counted VALUES (?, ?)", (key, now + seconds))
 
-    def count(key: str, seconds: float) -> None:
-        db.execute("INSERT OR REPLACE INTO counted VALUES (?, ?)", (key, now + seconds))
-
-    settled, ended = f"entry:{entry}", [f"run:{account.key}:{run_id}" for account in accounts]
-    before = [_stored(db, account, now) for account in accounts]
-    states = list(map(decode_account, before))
-    page = Page(accounts, states, now, is_counted(settled), [is_counted(key) for key in ended])
-    result = change(page)
-    for account, was, state in zip(accounts, before, states, strict=True):
-        if (encoded := encode_account(state)) != was:
-            row = (account.key, now + account.seconds, encoded)
-            db.execute("INSERT OR REPLACE INTO accounts VALUES (?, ?, ?)", row)
-    if page.settles and not page.is_settled:
-        count(settled, SETTLED_SECONDS)
-    for key in ended if page.ends else ():
-        count(key, ENDED_SECONDS)
-    return result
+        settled, ended = f"entry:{entry}", [f"run:{account.key}:{run_id}" for account in accounts]
+        before = [_stored(db, account, now) for account in accounts]
+        states = list(map(decode_account, before))
+        page = Page(accounts, states, now, is_counted(settled), [is_counted(key) for key in ended])
+        result = change(page)
+        for account, was, state in zip(accounts, before, states, strict=True):
+            if (encoded := encode_account(state)) != was:
+                row = (account.key, now + account.seconds, encoded)
+                db.execute("INSERT OR REPLACE INTO accounts VALUES (?, ?, ?)", row)
+        if page.settles and not page.is_settled:
+            count(settled, SETTLED_SECONDS)
+        for key in ended if page.ends else ():
+            count(key, ENDED_SECONDS)
+        return result
 
 
 def _stored(db: Connection, account: Account, now: float) -> bytes:

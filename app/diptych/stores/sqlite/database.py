@@ -5,15 +5,16 @@ cut loses it, if the disk keeps what it says that it has written.
 """
 
 import asyncio
+import functools
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from diptych.core.errors import ConfigError, StoreError, StoreFull
@@ -206,6 +207,25 @@ class Database:
     def _damaged(self, what: str) -> StoreError:
         self._problem = damaged(self.path, what)
         return StoreError(self._problem)
+
+
+class _OfDatabase(Protocol):
+    _database: Database
+
+
+S = TypeVar("S", bound=_OfDatabase)
+
+
+def step(
+    method: Callable[Concatenate[S, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Make an async method of one that gets the connection: `Database.run` takes it as a step."""
+
+    @functools.wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.run(functools.partial(method, self), *args, **kwargs)
+
+    return run
 
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -23,7 +23,7 @@ from diptych.net.backoff import Backoff
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
 from diptych.ports.ids import epoch_of
 from diptych.stores.encoding import decode_messages, decode_record, encode_record
-from diptych.stores.sqlite.database import Damaged, Database
+from diptych.stores.sqlite.database import Damaged, Database, step
 from diptych.stores.sqlite.feed import LocalFeed
 
 MAX_QUEUED_RUNS = 1_000  # of one session
@@ -154,10 +154,10 @@ class SqliteEventLog(LocalFeed):
             running = "input-required" if awaits_input else "running"
             _add(db, number, added, last.event_type if last.event_type in TERMINAL else running)
 
-    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
-        return await self._database.run(self._read, run_id, after, limit)
-
-    def _read(self, db: Connection, run_id: str, after: int, limit: int | None) -> list[Record]:
+    @step
+    def read(
+        self, db: Connection, run_id: str, after: int = 0, limit: int | None = None
+    ) -> Sequence[Record]:
         number, session_id = self._run(db, run_id, "number, session")
         rows = db.execute(
             "SELECT record FROM records WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
@@ -165,32 +165,69 @@ class SqliteEventLog(LocalFeed):
         )
         return _decoded(lambda: [decode_record(row, run_id, session_id) for (row,) in rows])
 
-    async def entry(self, run_id: str) -> RunEntry:
-        return await self._database.run(self._entry, run_id)
-
-    def _entry(self, db: Connection, run_id: str) -> RunEntry:
+    @step
+    def entry(self, db: Connection, run_id: str) -> RunEntry:
         self._run(db, run_id)
         return _entry_of(db, run_id)
 
-    async def entries(
+    @step
+    def entries(
         self,
+        db: Connection,
         session_id: str | None = None,
         *,
         status: str | None = None,
         before: str | None = None,
         limit: int | None = None,
     ) -> Sequence[RunEntry]:
-        return await self._database.run(_entries, session_id, status, before, limit)
+        number = _MAX_INTEGER
+        if before is not None:
+            found = rows_of(
+                db,
+                "SELECT number FROM runs WHERE id = ?1 AND (?2 IS NULL OR session = ?2)",
+                before,
+                session_id,
+            )
+            if not found:
+                raise RunNotFound
+            [(number,)] = found
+        wanted = {"session": session_id, "status": status}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = "".join(f" AND {name} = ?" for name in given)
+        rows = rows_of(
+            db,
+            f"{_ENTRY} WHERE number < ?{where} ORDER BY number DESC LIMIT ?",
+            number,
+            *given.values(),
+            -1 if limit is None else limit,
+        )
+        return [RunEntry(*row) for row in rows]
 
-    async def updated_entries(
+    @step
+    def updated_entries(
         self,
+        db: Connection,
         statuses: Sequence[str],
         limit: int,
         *,
         since: int = 0,
         before: tuple[int, str] | None = None,
     ) -> RunPage:
-        return await self._database.run(_updated_entries, statuses, limit, since, before)
+        names = ", ".join("?" * len(statuses))
+        listed = f"status IN ({names}) AND updated_ms >= ?"
+        given = (*statuses, min(since, _MAX_INTEGER))
+        [(total,)] = rows_of(db, f"SELECT count(*) FROM runs WHERE {listed}", *given)  # noqa: S608 - no values
+        ms, run_id = before or (_MAX_INTEGER, "")
+        rows = rows_of(
+            db,
+            f"{_ENTRY} WHERE {listed} AND (updated_ms, id) < (?, ?) "
+            "ORDER BY updated_ms DESC, id DESC LIMIT ?",
+            *given,
+            min(ms, _MAX_INTEGER),
+            run_id,
+            limit,
+        )
+        return RunPage([RunEntry(*row) for row in rows], total)
 
     async def put_blob(self, key: str, blob: bytes) -> None:
         if key in self._blobs:
@@ -202,38 +239,46 @@ class SqliteEventLog(LocalFeed):
         self._database.check_room()
         db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (key, blob))
 
-    async def get_blob(self, key: str) -> bytes:
-        rows = await self._database.run(rows_of, "SELECT blob FROM blobs WHERE key = ?", key)
-        for (blob,) in rows:
+    @step
+    def get_blob(self, db: Connection, key: str) -> bytes:
+        for (blob,) in rows_of(db, "SELECT blob FROM blobs WHERE key = ?", key):
             return bytes(blob)
         raise BlobMissing(f"there is no blob {key}")
 
     # The sessions
 
-    async def conversation(self, session_id: str) -> tuple[Message, ...]:
-        return await self._database.run(_conversation, session_id)
-
-    async def session_exists(self, session_id: str) -> bool:
-        return bool(
-            await self._database.run(rows_of, "SELECT 1 FROM sessions WHERE id = ?", session_id)
+    @step
+    def conversation(self, db: Connection, session_id: str) -> tuple[Message, ...]:
+        rows = rows_of(
+            db,
+            "SELECT said FROM runs WHERE session = ? AND said IS NOT NULL ORDER BY number",
+            session_id,
         )
+        return _decoded(lambda: tuple(m for (said,) in rows for m in decode_messages(said)))
 
-    async def sessions(self, limit: int | None = None) -> Sequence[SessionEntry]:
-        rows = await self._database.run(
-            rows_of,
+    @step
+    def session_exists(self, db: Connection, session_id: str) -> bool:
+        return bool(rows_of(db, "SELECT 1 FROM sessions WHERE id = ?", session_id))
+
+    @step
+    def sessions(self, db: Connection, limit: int | None = None) -> Sequence[SessionEntry]:
+        rows = rows_of(
+            db,
             "SELECT id, (SELECT count(*) FROM runs WHERE session = sessions.id), events, created, "
             "updated FROM sessions ORDER BY updated DESC LIMIT ?",
             -1 if limit is None else limit,
         )
         return sorted((SessionEntry(*row) for row in rows), key=lambda entry: entry.created)
 
-    async def count_sessions(self) -> int:
-        [(count,)] = await self._database.run(rows_of, "SELECT count(*) FROM sessions")
+    @step
+    def count_sessions(self, db: Connection) -> int:
+        [(count,)] = rows_of(db, "SELECT count(*) FROM sessions")
         return int(count)
 
-    async def count_events(self, session_id: str | None = None) -> int:
-        [(count,)] = await self._database.run(
-            rows_of,
+    @step
+    def count_events(self, db: Connection, session_id: str | None = None) -> int:
+        [(count,)] = rows_of(
+            db,
             "SELECT coalesce(sum(events), 0) FROM sessions WHERE ?1 IS NULL OR id = ?1",
             session_id,
         )
@@ -412,70 +457,6 @@ def _add(db: Connection, number: int, records: Sequence[Record], status: str) ->
 def _entry_of(db: Connection, run_id: str) -> RunEntry:
     [row] = rows_of(db, f"{_ENTRY} WHERE id = ?", run_id)
     return RunEntry(*row)
-
-
-def _entries(
-    db: Connection,
-    session_id: str | None,
-    status: str | None,
-    before: str | None,
-    limit: int | None,
-) -> list[RunEntry]:
-    number = _MAX_INTEGER
-    if before is not None:
-        found = rows_of(
-            db,
-            "SELECT number FROM runs WHERE id = ?1 AND (?2 IS NULL OR session = ?2)",
-            before,
-            session_id,
-        )
-        if not found:
-            raise RunNotFound
-        [(number,)] = found
-    wanted = {"session": session_id, "status": status}
-    given = {name: value for name, value in wanted.items() if value is not None}
-    where = "".join(f" AND {name} = ?" for name in given)
-    rows = rows_of(
-        db,
-        f"{_ENTRY} WHERE number < ?{where} ORDER BY number DESC LIMIT ?",
-        number,
-        *given.values(),
-        -1 if limit is None else limit,
-    )
-    return [RunEntry(*row) for row in rows]
-
-
-def _updated_entries(
-    db: Connection,
-    statuses: Sequence[str],
-    limit: int,
-    since: int,
-    before: tuple[int, str] | None,
-) -> RunPage:
-    names = ", ".join("?" * len(statuses))
-    listed = f"status IN ({names}) AND updated_ms >= ?"
-    given = (*statuses, min(since, _MAX_INTEGER))
-    [(total,)] = rows_of(db, f"SELECT count(*) FROM runs WHERE {listed}", *given)  # noqa: S608 - no values
-    ms, run_id = before or (_MAX_INTEGER, "")
-    rows = rows_of(
-        db,
-        f"{_ENTRY} WHERE {listed} AND (updated_ms, id) < (?, ?) "
-        "ORDER BY updated_ms DESC, id DESC LIMIT ?",
-        *given,
-        min(ms, _MAX_INTEGER),
-        run_id,
-        limit,
-    )
-    return RunPage([RunEntry(*row) for row in rows], total)
-
-
-def _conversation(db: Connection, session_id: str) -> tuple[Message, ...]:
-    rows = rows_of(
-        db,
-        "SELECT said FROM runs WHERE session = ? AND said IS NOT NULL ORDER BY number",
-        session_id,
-    )
-    return _decoded(lambda: tuple(m for (said,) in rows for m in decode_messages(said)))
 
 
 def rows_of(db: Connection, statement: str, *values: Any) -> list[Any]:  # noqa: ANN401 - SQL's

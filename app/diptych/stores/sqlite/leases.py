@@ -13,6 +13,7 @@ from diptych.core.events import Signal
 from diptych.core.messages import Message
 from diptych.ports.entries import Lease, QueueHead
 from diptych.stores.encoding import MOST_SIGNALS, decode_signal, encode_messages, encode_signal
+from diptych.stores.sqlite.database import step
 from diptych.stores.sqlite.event_log import (
     UNFINISHED,
     check_owner,
@@ -38,21 +39,54 @@ class SqliteLeases(SqlitePushes):
         """A quarter of it is the time between two looks for overdue runs."""
         return 10.0
 
-    async def claim(self, session_id: str, token: str) -> Lease | None:
-        is_claimed = await self._database.run(_claim, session_id, token)
+    @step
+    def claim(self, db: Connection, session_id: str, token: str) -> Lease | None:
+        is_claimed = bool(queue(db, session_id)) and own(db, session_id, token)
         return Lease(session_id, token) if is_claimed else None
 
-    async def queue_head(self, session_id: str) -> QueueHead | None:
-        return await self._database.run(_queue_head, session_id)
+    @step
+    def queue_head(self, db: Connection, session_id: str) -> QueueHead | None:
+        rows = rows_of(
+            db,
+            "SELECT id, coalesce((SELECT sum(length(record)) FROM records WHERE run = number), 0) "
+            "+ coalesce((SELECT sum(length(signal)) FROM signals WHERE run = runs.number), 0) + "
+            "coalesce((SELECT sum(length(said)) FROM runs WHERE session = ?1), 0), deaths "
+            "FROM runs WHERE session = ?1 AND is_queued ORDER BY number LIMIT 1",
+            session_id,
+        )
+        return QueueHead(*rows[0]) if rows else None
 
-    async def next_run(self, lease: Lease) -> str | None:
-        return await self._database.run(_next_run, lease)
+    @step
+    def next_run(self, db: Connection, lease: Lease) -> str | None:
+        return _next_run(db, lease)
 
-    async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        return await self._database.run(_finish_run, run_id, said, lease)
+    @step
+    def finish_run(
+        self, db: Connection, run_id: str, said: Sequence[Message], lease: Lease
+    ) -> str | None:
+        check_owner(db, lease)
+        for number, status, seq in rows_of(
+            db, "SELECT number, status, seq FROM runs WHERE id = ? AND is_queued", run_id
+        ):
+            if status in UNFINISHED:
+                raise LogTruncated(seq)
+            db.execute(
+                "UPDATE runs SET is_queued = 0, said = ? WHERE number = ?",
+                (encode_messages(said) or None, number),
+            )
+            db.execute("DELETE FROM signals WHERE run = ?", (number,))
+        return _next_run(db, lease)
 
-    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        return await self._database.run(_lost, leases)
+    @step
+    def renew(self, db: Connection, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Return the leases under which others own sessions, or nobody though runs wait."""
+        lost = []
+        for lease in leases:
+            rows = rows_of(db, "SELECT owner FROM sessions WHERE id = ?", lease.session_id)
+            is_over = rows == [(None,)] and not queue(db, lease.session_id)
+            if rows != [(lease.token,)] and not is_over:
+                lost.append(lease)
+        return lost
 
     async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
         del hand_over  # there is no other process
@@ -71,9 +105,10 @@ class SqliteLeases(SqlitePushes):
             self._prune_at = 0.0 if has_more else now + _PRUNE_SECONDS
         return sessions
 
-    async def overdue_runs(self) -> Sequence[str]:
-        rows = await self._database.run(
-            rows_of,
+    @step
+    def overdue_runs(self, db: Connection) -> Sequence[str]:
+        rows = rows_of(
+            db,
             "SELECT id FROM runs WHERE status = 'queued' AND due <= ? LIMIT ?",
             self._now(),
             _MAX_OVERDUE,
@@ -104,10 +139,8 @@ class SqliteLeases(SqlitePushes):
         with suppress(StoreError):
             self._database.submit(_drop_signal, run_id, signal).add_done_callback(_ignore)
 
-    async def pending_signals(self, run_id: str) -> Sequence[Signal]:
-        return await self._database.run(self._pending_signals, run_id)
-
-    def _pending_signals(self, db: Connection, run_id: str) -> Sequence[Signal]:
+    @step
+    def pending_signals(self, db: Connection, run_id: str) -> Sequence[Signal]:
         [number] = self._run(db, run_id)
         rows = rows_of(db, "SELECT signal FROM signals WHERE run = ? ORDER BY number", number)
         return [signal for (encoded,) in rows if (signal := decode_signal(encoded))]
@@ -137,54 +170,12 @@ def end(db: Connection) -> None:
     )
 
 
-def _claim(db: Connection, session_id: str, token: str) -> bool:
-    return bool(queue(db, session_id)) and own(db, session_id, token)
-
-
-def _queue_head(db: Connection, session_id: str) -> QueueHead | None:
-    rows = rows_of(
-        db,
-        "SELECT id, coalesce((SELECT sum(length(record)) FROM records WHERE run = number), 0) + "
-        "coalesce((SELECT sum(length(signal)) FROM signals WHERE run = runs.number), 0) + "
-        "coalesce((SELECT sum(length(said)) FROM runs WHERE session = ?1), 0), deaths "
-        "FROM runs WHERE session = ?1 AND is_queued ORDER BY number LIMIT 1",
-        session_id,
-    )
-    return QueueHead(*rows[0]) if rows else None
-
-
 def _next_run(db: Connection, lease: Lease) -> str | None:
     check_owner(db, lease)
     if waiting := queue(db, lease.session_id):
         return waiting[0]
     release(db, lease)
     return None
-
-
-def _finish_run(db: Connection, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-    check_owner(db, lease)
-    for number, status, seq in rows_of(
-        db, "SELECT number, status, seq FROM runs WHERE id = ? AND is_queued", run_id
-    ):
-        if status in UNFINISHED:
-            raise LogTruncated(seq)
-        db.execute(
-            "UPDATE runs SET is_queued = 0, said = ? WHERE number = ?",
-            (encode_messages(said) or None, number),
-        )
-        db.execute("DELETE FROM signals WHERE run = ?", (number,))
-    return _next_run(db, lease)
-
-
-def _lost(db: Connection, leases: Sequence[Lease]) -> list[Lease]:
-    """Return the leases under which others own sessions, or nobody though runs wait."""
-    lost = []
-    for lease in leases:
-        rows = rows_of(db, "SELECT owner FROM sessions WHERE id = ?", lease.session_id)
-        is_over = rows == [(None,)] and not queue(db, lease.session_id)
-        if rows != [(lease.token,)] and not is_over:
-            lost.append(lease)
-    return lost
 
 
 def _unowned_sessions(db: Connection, unreleased: Sequence[Lease]) -> list[str]:

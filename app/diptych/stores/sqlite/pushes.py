@@ -4,60 +4,49 @@ from collections.abc import Sequence
 from sqlite3 import Connection
 
 from diptych.ports.entries import Push
+from diptych.stores.sqlite.database import step
 from diptych.stores.sqlite.event_log import SqliteEventLog, rows_of
 
 _COLUMNS = "SELECT runs.id, pushes.id, config, pushes.seq FROM pushes JOIN runs ON number = run"
+_OF_RUN = "WHERE id = ? AND run = (SELECT number FROM runs WHERE id = ?)"
 
 
 class SqlitePushes(SqliteEventLog):
     """Fulfils `ports.Pushes`."""
 
-    async def put_push(self, push: Push, seconds: float | None) -> None:
-        await self._database.run(self._put_push, push, self._due(seconds))
-
-    def _put_push(self, db: Connection, push: Push, due: float | None) -> None:
+    @step
+    def put_push(self, db: Connection, push: Push, seconds: float | None) -> None:
         [number] = self._run(db, push.run_id, "number")
-        row = (number, push.config_id, push.config, push.seq, due)
+        row = (number, push.config_id, push.config, push.seq, self._due(seconds))
         db.execute("INSERT OR REPLACE INTO pushes VALUES (?, ?, ?, ?, ?)", row)
 
-    async def pushes(self, run_id: str) -> Sequence[Push]:
-        query = f"{_COLUMNS} WHERE runs.id = ? ORDER BY pushes.id"
-        return [Push(*row) for row in await self._database.run(rows_of, query, run_id)]
+    @step
+    def pushes(self, db: Connection, run_id: str) -> Sequence[Push]:
+        rows = rows_of(db, f"{_COLUMNS} WHERE runs.id = ? ORDER BY pushes.id", run_id)
+        return [Push(*row) for row in rows]
 
-    async def delete_push(self, run_id: str, config_id: str) -> None:
-        await self._database.run(_delete, run_id, config_id)
+    @step
+    def delete_push(self, db: Connection, run_id: str, config_id: str) -> None:
+        db.execute(f"DELETE FROM pushes {_OF_RUN}", (config_id, run_id))  # noqa: S608 - a constant
 
-    async def take_due_pushes(self, seconds: float) -> Sequence[Push]:
-        return await self._database.run(_take_due, self._now(), seconds)
+    @step
+    def take_due_pushes(self, db: Connection, seconds: float) -> Sequence[Push]:
+        now = self._now()
+        found = [Push(*row) for row in rows_of(db, f"{_COLUMNS} WHERE pushes.due <= ?", now)]
+        db.execute("UPDATE pushes SET due = ? WHERE due <= ?", (now + seconds, now))
+        return found
 
-    async def advance_push(self, push: Push, seconds: float | None) -> bytes | None:
-        return await self._database.run(_advance, push, self._due(seconds))
+    @step
+    def advance_push(self, db: Connection, push: Push, seconds: float | None) -> bytes | None:
+        rows = rows_of(
+            db,
+            f"UPDATE pushes SET seq = ?, due = ? {_OF_RUN} RETURNING config",  # noqa: S608 - a constant
+            push.seq,
+            self._due(seconds),
+            push.config_id,
+            push.run_id,
+        )
+        return rows[0][0] if rows else None
 
     def _due(self, seconds: float | None) -> float | None:
         return None if seconds is None else self._now() + seconds
-
-
-def _delete(db: Connection, run_id: str, config_id: str) -> None:
-    db.execute(
-        "DELETE FROM pushes WHERE id = ? AND run = (SELECT number FROM runs WHERE id = ?)",
-        (config_id, run_id),
-    )
-
-
-def _take_due(db: Connection, now: float, seconds: float) -> list[Push]:
-    found = [Push(*row) for row in rows_of(db, f"{_COLUMNS} WHERE pushes.due <= ?", now)]
-    db.execute("UPDATE pushes SET due = ? WHERE due <= ?", (now + seconds, now))
-    return found
-
-
-def _advance(db: Connection, push: Push, due: float | None) -> bytes | None:
-    rows = rows_of(
-        db,
-        "UPDATE pushes SET seq = ?, due = ? WHERE id = ? "
-        "AND run = (SELECT number FROM runs WHERE id = ?) RETURNING config",
-        push.seq,
-        due,
-        push.config_id,
-        push.run_id,
-    )
-    return rows[0][0] if rows else None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from sqlite3 import Connection
 
-from diptych.stores.sqlite.database import Database
+from diptych.stores.sqlite.database import Database, step
 from diptych.stores.sqlite.event_log import rows_of
 
 
@@ -14,27 +14,23 @@ class SqliteVault:
         self._database = database
         self._now = now
 
-    async def get(self, key: str) -> bytes | None:
-        return await self._database.run(_get, key, self._now())
+    @step
+    def get(self, db: Connection, key: str) -> bytes | None:
+        return self._value(db, key)
 
-    async def put(self, key: str, value: bytes, seconds: float) -> None:
-        await self._database.run(_put, key, value, self._now(), seconds)
+    @step
+    def put(self, db: Connection, key: str, value: bytes, seconds: float) -> None:
+        now = self._now()
+        db.execute("DELETE FROM vault WHERE until <= ?", (now,))
+        db.execute("INSERT OR REPLACE INTO vault VALUES (?, ?, ?)", (key, now + seconds, value))
 
-    async def take(self, key: str) -> bytes | None:
-        return await self._database.run(_take, key, self._now())
+    @step
+    def take(self, db: Connection, key: str) -> bytes | None:
+        value = self._value(db, key)
+        db.execute("DELETE FROM vault WHERE key = ?", (key,))
+        return value
 
-
-def _get(db: Connection, key: str, now: float) -> bytes | None:
-    rows = rows_of(db, "SELECT value FROM vault WHERE key = ? AND until > ?", key, now)
-    return bytes(rows[0][0]) if rows else None
-
-
-def _put(db: Connection, key: str, value: bytes, now: float, seconds: float) -> None:
-    db.execute("DELETE FROM vault WHERE until <= ?", (now,))
-    db.execute("INSERT OR REPLACE INTO vault VALUES (?, ?, ?)", (key, now + seconds, value))
-
-
-def _take(db: Connection, key: str, now: float) -> bytes | None:
-    value = _get(db, key, now)
-    db.execute("DELETE FROM vault WHERE key = ?", (key,))
-    return value
+    def _value(self, db: Connection, key: str) -> bytes | None:
+        query = "SELECT value FROM vault WHERE key = ? AND until > ?"
+        rows = rows_of(db, query, key, self._now())
+        return bytes(rows[0][0]) if rows else None
