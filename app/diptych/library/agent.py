@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
@@ -71,6 +71,15 @@ logging.getLogger("diptych.audit").addHandler(logging.NullHandler())
 
 OutputModel = TypeVar("OutputModel", bound=BaseModel)
 Output = TypeVar("Output")
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `run` and `run_sync` but for `output`, for their overloads."""
+
+    session_id: str | None
+    max_steps: int | None
+    max_retries: int | None
+    on_approval: OnApproval | None
 
 
 class Memory:
@@ -215,38 +224,16 @@ class Agent(AgentControl):
         return agent
 
     @overload
-    async def run(
-        self,
-        message: str,
-        *,
-        session_id: str | None = None,
-        max_steps: int | None = None,
-        max_retries: int | None = None,
-        on_approval: OnApproval | None = None,
-    ) -> RunResult[str]: ...
+    async def run(self, message: str, **options: Unpack[RunOptions]) -> RunResult[str]: ...
 
     @overload
     async def run(
-        self,
-        message: str,
-        *,
-        session_id: str | None = None,
-        output: type[OutputModel],
-        max_steps: int | None = None,
-        max_retries: int | None = None,
-        on_approval: OnApproval | None = None,
+        self, message: str, *, output: type[OutputModel], **options: Unpack[RunOptions]
     ) -> RunResult[OutputModel]: ...
 
     @overload
     async def run(
-        self,
-        message: str,
-        *,
-        session_id: str | None = None,
-        output: Mapping[str, Any],
-        max_steps: int | None = None,
-        max_retries: int | None = None,
-        on_approval: OnApproval | None = None,
+        self, message: str, *, output: Mapping[str, Any], **options: Unpack[RunOptions]
     ) -> RunResult[Any]: ...
 
     async def run(  # noqa: PLR0913 - the options of a run
@@ -280,38 +267,16 @@ class Agent(AgentControl):
         return await self._run(request, output, on_approval)
 
     @overload
-    def run_sync(
-        self,
-        message: str,
-        *,
-        session_id: str | None = None,
-        max_steps: int | None = None,
-        max_retries: int | None = None,
-        on_approval: OnApproval | None = None,
-    ) -> RunResult[str]: ...
+    def run_sync(self, message: str, **options: Unpack[RunOptions]) -> RunResult[str]: ...
 
     @overload
     def run_sync(
-        self,
-        message: str,
-        *,
-        session_id: str | None = None,
-        output: type[OutputModel],
-        max_steps: int | None = None,
-        max_retries: int | None = None,
-        on_approval: OnApproval | None = None,
+        self, message: str, *, output: type[OutputModel], **options: Unpack[RunOptions]
     ) -> RunResult[OutputModel]: ...
 
     @overload
     def run_sync(
-        self,
-        message: str,
-        *,
-        session_id: str | None = None,
-        output: Mapping[str, Any],
-        max_steps: int | None = None,
-        max_retries: int | None = None,
-        on_approval: OnApproval | None = None,
+        self, message: str, *, output: Mapping[str, Any], **options: Unpack[RunOptions]
     ) -> RunResult[Any]: ...
 
     def run_sync(  # noqa: PLR0913 - the options of a run
