@@ -14,7 +14,7 @@ import aiohttp
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from diptych.model_proxy.config import FILE, ConfigFile
+from diptych.model_proxy.config import FILE, config_file
 from diptych.model_proxy.process import ModelProxy
 from diptych.models.connection import open_http_session
 from diptych.net.memory_budget import MemoryBudget
@@ -218,7 +218,7 @@ async def proxy(files: Files, memory: int | None = None) -> AsyncIterator[Served
     budget = MemoryBudget(memory)
     async with (
         open_http_session() as http,
-        ModelProxy(ConfigFile(files.folder), http, budget) as put_together,
+        ModelProxy(config_file(files.folder), http, budget) as put_together,
         run_http_servers([(put_together.app, next(iter(sockets)))], budget),
         aiohttp.ClientSession(auto_decompress=False) as client,
     ):

@@ -28,11 +28,17 @@ from diptych.manifest import (
 )
 from diptych.manifest.access import unknown_keys
 from diptych.manifest.cluster import PodTemplate
-from diptych.manifest.documents import Document, FieldPath, SourceLocation, read_documents
+from diptych.manifest.documents import (
+    Document,
+    FieldPath,
+    SourceLocation,
+    read_documents,
+    read_text,
+)
 from diptych.manifest.environment import MOCK, manifest_content, public_url
 from diptych.manifest.mcp_server import python_problem
 from diptych.manifest.model import NEEDS_ENDPOINT, NEEDS_KEY, Address
-from diptych.manifest.model_file import MODEL_FILE, ModelFile, with_model
+from diptych.manifest.model_file import MODEL_FILE, parsed_model, with_model
 from diptych.manifest.pod_spec import pod_spec_mistakes
 from diptych.manifest.providers import KEYED, PUBLIC
 from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
@@ -45,7 +51,7 @@ from diptych.manifest.resolver import (
     variable_path,
 )
 from diptych.manifest.rules import one_of
-from diptych.manifest.secret_sources import SecretSources
+from diptych.manifest.secret_sources import CurrentFile, SecretSources
 from diptych.manifest.settings import (
     NAMESPACE,
     AgentConfig,
@@ -92,7 +98,7 @@ class LoadedAgents:
     manifests: Sequence[tuple[AgentManifest, SourceLocation]]
     targets: ReferenceTargets
     data: DataFolder | None = None
-    model_file: ModelFile | None = None
+    model_file: CurrentFile[AgentConfig] | None = None
     notes: tuple[str, ...] = ()
     """Advice, and a line for each object of another kind, which was passed over."""
 
@@ -238,12 +244,11 @@ def _load_with_model_file(files: Sequence[Path], path: Path, options: LocalOptio
     def load(model: Mapping[str, Any]) -> LoadedAgents:
         return load_content(with_model(document.content, model), document.location, options)
 
-    def resolve(model: Mapping[str, Any]) -> AgentConfig:
-        return load(model).resolve([_PLACEHOLDER_URL])[0]
+    def resolve(text: str) -> AgentConfig:
+        return load(parsed_model(text, path)).resolve([_PLACEHOLDER_URL])[0]
 
-    source = ModelFile(path, resolve)
-    resolve(source.content)  # raises what is wrong with it
-    return replace(load(source.content), model_file=source)
+    source = CurrentFile(path, resolve, "model file: ")
+    return replace(load(parsed_model(read_text(path), path)), model_file=source)
 
 
 @dataclass(slots=True)

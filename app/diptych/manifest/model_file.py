@@ -5,20 +5,15 @@ is relative to the folder of references, or absolute.
 """
 
 import json
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from diptych.core.errors import ConfigError
-from diptych.manifest.documents import read_text
 from diptych.manifest.fields import KeyRef, SecretSource
-from diptych.manifest.secret_sources import value_from_file
-from diptych.manifest.settings import AgentConfig
 
 MODEL_FILE = "DIPTYCH_MODEL_FILE"
 """The environment variable with the file's path."""
-_logger = logging.getLogger(__name__)
 
 
 class MountedKey(KeyRef):
@@ -54,38 +49,8 @@ def mounted_file(ref: KeyRef, folder: Path | None = None) -> Path | None:
     return (folder or Path()) / ref.file if isinstance(ref, MountedKey) else None
 
 
-class ModelFile:
-    """The model file of one agent; `content` is what it held at the start.
-
-    `resolve` makes the agent's configuration of its content. A file that cannot be used later
-    leaves the former one in force, and `problem` says why. Raises `ConfigError` at the start.
-    """
-
-    def __init__(self, path: Path, resolve: Callable[[Mapping[str, Any]], AgentConfig]) -> None:
-        self._path = path
-        self._read = value_from_file(path)
-        self._resolve = resolve
-        self._text = self._read()
-        self.content = _parsed(self._text or read_text(path), path)
-        self._newest: AgentConfig | None = None
-        self.problem = ""
-
-    def newest(self) -> AgentConfig | None:
-        """Return the configuration with the newest model; None while that of the start holds."""
-        text = self._read()
-        if text is None or text == self._text:
-            return self._newest
-        self._text = text
-        try:
-            self._newest = self._resolve(_parsed(text, self._path))
-            self.problem = ""
-        except ConfigError as error:
-            self.problem = f"model file: {'; '.join(error.problems)}; the former one is in force"
-            _logger.error("%s", self.problem)
-        return self._newest
-
-
-def _parsed(text: str, path: Path) -> Mapping[str, Any]:
+def parsed_model(text: str, path: Path) -> Mapping[str, Any]:
+    """Read the text of the model file at `path`. Raises `ConfigError`."""
     try:
         content = json.loads(text)
     except ValueError as error:

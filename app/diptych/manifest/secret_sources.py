@@ -7,6 +7,7 @@ ConfigMaps are looked up the same way. In a pod, keys are mounted files (`value_
 
 import base64
 import binascii
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ _DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?')
 _SINGLE_QUOTED = re.compile(r"'([^']*)'\s*(?:#.*)?")
 _READ_ONCE = (0,)  # the version of a pipe
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,34 @@ class _ReloadedFile(Generic[T]):
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+class CurrentFile(Generic[T]):
+    """What `parse` makes of a file's text, as the file is now.
+
+    A text that cannot be used later leaves the former value in force, and `problem` says why: its
+    errors, behind `what`. `start` is the first value. Raises `ConfigError` at the start.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[str], T], what: str = "") -> None:
+        self.problem = ""
+        self._parse = parse
+        self._what = what
+        self._read = value_from_file(path)
+        self._text = self._read() or read_text(path)
+        self.start = self._value = parse(self._text)
+
+    def current(self) -> T:
+        text = self._read()
+        if text is None or text == self._text:
+            return self._value
+        self._text = text
+        try:
+            self._value, self.problem = self._parse(text), ""
+        except ConfigError as error:
+            self.problem = f"{self._what}{'; '.join(error.problems)}; the former one stays in force"
+            _logger.error("%s", self.problem)
+        return self._value
 
 
 def _read_secrets(path: Path) -> _SecretValues:

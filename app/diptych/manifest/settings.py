@@ -26,7 +26,7 @@ from diptych_cel.expressions import Expression
 from diptych_cron import Cron
 
 if TYPE_CHECKING:
-    from diptych.manifest.model_file import ModelFile
+    from diptych.manifest.secret_sources import CurrentFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ class AgentConfig:
     hooks: tuple[HookConfig, ...] = ()
     schedules: tuple[ScheduleConfig, ...] = ()
     triggers: tuple[TriggerConfig, ...] = ()
-    model_file: "ModelFile | None" = None
+    model_file: "CurrentFile[AgentConfig] | None" = None
     token_keys: tuple[str, ...] = field(default=(), repr=False)
 
 

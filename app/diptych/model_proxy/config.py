@@ -1,7 +1,6 @@
 """The proxy's configuration: `proxy.json` of the operator, read again when it changes."""
 
 import json
-import logging
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,14 +14,13 @@ from diptych.manifest.model_file import with_key_files
 from diptych.manifest.model_references import ModelReferences
 from diptych.manifest.references import ReferenceTargets
 from diptych.manifest.rules import fields_of
-from diptych.manifest.secret_sources import SecretSources, value_from_file
+from diptych.manifest.secret_sources import CurrentFile, SecretSources
 from diptych.manifest.settings import ModelConfig, TimeoutConfig
 from diptych.manifest.validation import raise_problems, validate_object
 from diptych.models.connection import with_proxies
 from diptych.ports import ValueProvider
 
 FILE = "proxy.json"
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,28 +82,9 @@ def read_config(text: str, path: Path) -> ProxyConfig:
     return ProxyConfig(f"{namespace}/{name}", spec, with_proxies(upstream), access_text, redis)
 
 
-class ConfigFile:
-    """The configuration, as the file has it now. Raises `ConfigError` if it cannot be used at the
-    start; a later mistake leaves the former one in force, and `problem` says so.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
-        self._read = value_from_file(self._path)
-        self.problem = ""
-        self._text = self._read()
-        if self._text is None:
-            raise ConfigError(f"{self._path}: is missing; the operator writes it")
-        self._config = read_config(self._text, self._path)
-
-    def current(self) -> ProxyConfig:
-        text = self._read()
-        if text is None or text == self._text:
-            return self._config
-        self._text = text
-        try:
-            self._config, self.problem = read_config(text, self._path), ""
-        except ConfigError as error:
-            self.problem = f"{error}; the former configuration stays in force"
-            _logger.error("%s", self.problem)
-        return self._config
+def config_file(folder: Path) -> CurrentFile[ProxyConfig]:
+    """Return the configuration in a folder, as its file is now. Raises `ConfigError`."""
+    path = folder / FILE
+    if not path.exists():
+        raise ConfigError(f"{path}: is missing; the operator writes it")
+    return CurrentFile(path, lambda text: read_config(text, path))

@@ -12,9 +12,10 @@ from starlette.types import ASGIApp
 
 from diptych.http.access_guard import AccessGuard
 from diptych.http.guards import BodyGuard
+from diptych.manifest.secret_sources import CurrentFile
 from diptych.manifest.settings import AccessConfig, ProcessSettings
 from diptych.model_proxy.budget import DayBudget
-from diptych.model_proxy.config import ConfigFile
+from diptych.model_proxy.config import ProxyConfig
 from diptych.model_proxy.metrics import ProxyMetrics
 from diptych.model_proxy.relay import ModelRelay
 from diptych.models.connection import open_http_session
@@ -34,7 +35,10 @@ class ModelProxy:
     """The parts of a proxy, put together; use inside `async with`."""
 
     def __init__(
-        self, config: ConfigFile, http: aiohttp.ClientSession, memory_budget: MemoryBudget
+        self,
+        config: CurrentFile[ProxyConfig],
+        http: aiohttp.ClientSession,
+        memory_budget: MemoryBudget,
     ) -> None:
         self._metrics = ProxyMetrics()
         self._budget = DayBudget(config.current, SystemClock())
@@ -71,7 +75,10 @@ class ModelProxy:
 
 
 async def serve_model_proxy(
-    config: ConfigFile, sockets: Sockets, metrics: Sockets | None, settings: ProcessSettings
+    config: CurrentFile[ProxyConfig],
+    sockets: Sockets,
+    metrics: Sockets | None,
+    settings: ProcessSettings,
 ) -> None:
     """Serve until SIGINT or SIGTERM; a second one ends open exchanges at once."""
     make_undumpable()

@@ -22,9 +22,10 @@ from diptych.access.grants import Right
 from diptych.core.errors import InvalidRequest, RequestError
 from diptych.http.errors import RunFailed, add_error_handlers
 from diptych.http.run_reader import result_for_caller
+from diptych.manifest.secret_sources import CurrentFile
 from diptych.manifest.settings import TimeoutConfig
 from diptych.model_proxy.budget import DayBudget, Reservation
-from diptych.model_proxy.config import ConfigFile, ProxyConfig
+from diptych.model_proxy.config import ProxyConfig
 from diptych.model_proxy.metrics import ProxyMetrics
 from diptych.model_proxy.upstream import EndpointWatch, Upstream
 from diptych.model_proxy.usage import TAIL, expected_usage, reported_usage
@@ -71,7 +72,7 @@ class ModelRelay:
 
     def __init__(
         self,
-        config: ConfigFile,
+        config: CurrentFile[ProxyConfig],
         session: aiohttp.ClientSession,
         budget: DayBudget,
         metrics: ProxyMetrics,

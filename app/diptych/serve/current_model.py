@@ -33,15 +33,14 @@ class CurrentModel:
         self._file = config.model_file
         self._make = make
         self._on_change = on_change
-        self._newest: AgentConfig | None = None  # of the file, once it has changed
+        self._newest = self._file.start if self._file else config
         self._of_runs = RunModel(make(config), settings)
         self._is_watching = False
         self._watching: asyncio.Task[None] | None = None
 
     def of_runs(self) -> RunModel:
         """Return the model and settings of a run that begins now."""
-        newest = self._file.newest() if self._file else None
-        if newest is not None and newest is not self._newest:
+        if self._file and (newest := self._file.current()) is not self._newest:
             self._switch(newest)
         return self._of_runs
 

@@ -25,7 +25,7 @@ from support.redis_server import free_port
 from support.stack import until
 
 from diptych.core.errors import ConfigError
-from diptych.model_proxy.config import ConfigFile
+from diptych.model_proxy.config import config_file
 
 QUESTION = b' {"messages" : [{"role":"user","content":"\\u00e4 \xc3\xa4"}],\n "model": "small"}\n'
 STREAM = b': hi\r\n\r\ndata: {"choices":[{"delta":{"content":"\xf0\x9f\x98\x80"}}]}\n\ndata: [DONE]'
@@ -209,7 +209,7 @@ async def test_a_changed_configuration_holds_for_the_next_request(tmp_path: Path
             files.write_text("{")
             assert (await served.ask())[0] == 200  # the former configuration
             _, ready = await served.get("/ready")
-            assert "former configuration" in ready["notes"][0]
+            assert "the former one stays in force" in ready["notes"][0]
             files.agents = []
             files.write()
             assert (await served.ask())[0] == 403
@@ -371,4 +371,4 @@ def test_a_configuration_that_cannot_be_used_names_the_field(
     files.spec = {k: v for k, v in (files.spec | change).items() if v is not None}
     files.write()
     with pytest.raises(ConfigError, match=problem):
-        ConfigFile(tmp_path)
+        config_file(tmp_path)

@@ -21,7 +21,7 @@ def model_proxy(
     """
     from diptych.cli.commands.serve import loop_factory
     from diptych.manifest.environment import process_settings
-    from diptych.model_proxy.config import ConfigFile
+    from diptych.model_proxy.config import config_file
     from diptych.model_proxy.process import serve_model_proxy
     from diptych.serve.logs import set_up_logging
     from diptych.serve.process import ListenAddress, Sockets
@@ -31,7 +31,7 @@ def model_proxy(
         raise ConfigError(f"{PROXY_CONFIG}: is required: the folder with proxy.json")
     settings = process_settings(os.environ)
     set_up_logging(settings.log_level, settings.log_format)
-    config = ConfigFile(Path(folder))
+    config = config_file(Path(folder))
     sockets = Sockets(ListenAddress(host, settings.port, "PORT"), 1)
     metrics = None
     if settings.metrics_port is not None:
