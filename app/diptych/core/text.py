@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 RESULT_BYTES = 2**20
 """Limit of a call's result in UTF-8 bytes; the rest is cut, with a mark (loop.md §5)."""
@@ -47,6 +48,12 @@ def is_shortened(text: str) -> bool:
 def shortened(text: str, limit: int) -> str:
     """Cut a text to `limit` characters, with a mark at the end."""
     return text if len(text) <= limit else text[: limit - len(_CUT)] + _CUT
+
+
+def some(names: Sequence[str], limit: int = 5) -> str:
+    """Join the first names of a list, and say how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 _CUT = " … [cut]"

@@ -12,8 +12,6 @@ from diptych.manifest.model import Address, FallbackSpec, Parameters, Timeouts
 from diptych.manifest.rules import Rule, StrictModel
 from diptych.manifest.sessions import RedisSpec
 
-ENGINE_PORTS = {"ollama": 11434, "vllm": 8000, "llamacpp": 8080}
-
 
 class ApiLimits(StrictModel):
     """The limits of a day."""

@@ -17,7 +17,7 @@ from typing import TypeVar
 import mcp_types
 
 from diptych.core.catalog import SEPARATOR, Tool, Unavailable
-from diptych.core.text import one_line, several_lines
+from diptych.core.text import one_line, several_lines, some
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
 from diptych.net.redaction import SECRETS
 from diptych.policy.unmatched import is_glob
@@ -26,7 +26,6 @@ MAX_TOOLS = 256
 MAX_DESCRIPTION_CHARS = 4_096
 MAX_SCHEMA_CHARS = 64 * 1024  # of one tool, as JSON
 MAX_CATALOG_CHARS = 512 * 1024  # of all schemas and descriptions of a server
-MAX_NAMES_SHOWN = 5  # names of excluded tools to show per reason
 
 NAME_RULE = f'a name is 1 to 64 of A-Z, a-z, 0-9, ".", "-" and "_", without "{SEPARATOR}"'
 READ_RESOURCE = "read_resource"
@@ -129,7 +128,7 @@ class UsableTools:
     def unavailable(self, server: str) -> tuple[Unavailable, ...]:
         """Return one entry per reason, as shown in runs and `/ready`."""
         return tuple(
-            Unavailable("tool", server, f"{len(names)} left out, {reason}: {_shown(names)}")
+            Unavailable("tool", server, f"{len(names)} left out, {reason}: {some(names)}")
             for reason, names in self.left_out.items()
         )
 
@@ -194,12 +193,6 @@ def _size(tool: mcp_types.Tool) -> int:
         return MAX_SCHEMA_CHARS + 1
 
 
-def _shown(names: Sequence[str]) -> str:
-    """Join the first few names, with the number of the remaining ones."""
-    more = len(names) - MAX_NAMES_SHOWN
-    return ", ".join(names[:MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
 # Pins
 
 
@@ -248,7 +241,7 @@ def changed_entry(server: str, changed: Mapping[str, bool]) -> tuple[Unavailable
     if not changed:
         return ()
     names = [name if is_listed else f"{name} (gone)" for name, is_listed in changed.items()]
-    reason = f"{CHANGED} since pinned: {_shown(names)}"
+    reason = f"{CHANGED} since pinned: {some(names)}"
     return (Unavailable("tool", server, reason, tuple(changed)),)
 
 

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from diptych.access.caller import Forbidden, current_caller
 from diptych.access.grants import Right
 from diptych.core.errors import InvalidRequest, RequestError
+from diptych.core.text import some
 from diptych.http.errors import RunFailed, add_error_handlers
 from diptych.http.run_reader import result_for_caller
 from diptych.manifest.secret_sources import CurrentFile
@@ -273,8 +274,7 @@ def _names(config: ProxyConfig) -> str:
     models = config.spec.models
     if not models:
         return "any model of its endpoint can be named"
-    more = len(models) - MAX_SHOWN_MODELS
-    return f"it has {', '.join(models[:MAX_SHOWN_MODELS])}" + (f" and {more} more" * (more > 0))
+    return f"it has {some(models, MAX_SHOWN_MODELS)}"
 
 
 def _failed(failure: AttemptFailure) -> RunFailed:

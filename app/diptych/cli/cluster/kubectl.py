@@ -46,10 +46,6 @@ class Forbidden(ClusterError):
     """The person is not permitted to do this."""
 
 
-class CrdNotInstalled(ClusterError):
-    """The cluster has no Agent CRD."""
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterFlags:
     """The flags that were given; kubectl decides about the others.
@@ -160,7 +156,7 @@ def kubectl_error(stderr: str) -> DiptychError:
             "no cluster is configured: set KUBECONFIG, or give --kubeconfig and --context"
         )
     if _NO_KIND.search(line):
-        return CrdNotInstalled(_NOT_INSTALLED)
+        return ClusterError(_NOT_INSTALLED)
     if "(Forbidden)" in line or "is forbidden" in line:
         return Forbidden(f"the cluster does not allow it: {message}")
     if _BAD_CONFIG.search(line):

@@ -27,12 +27,13 @@ At: TypeAlias = Annotated[
 RunningAgent: TypeAlias = Annotated[
     str, typer.Argument(metavar="URL|AGENT", help="The agent's URL, or an Agent of a cluster.")
 ]
-_ANY_AGENT = typer.Argument(
-    metavar="FILE|URL|AGENT",
-    help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
-)
-AnyAgent: TypeAlias = Annotated[str, _ANY_AGENT]
-OptionalAgent: TypeAlias = Annotated[str | None, _ANY_AGENT]
+OptionalAgent: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE|URL|AGENT",
+        help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
+    ),
+]
 ModelName: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from diptych.cli.output.screen import Mark
-from diptych.cli.output.wording import some
-from diptych.core.text import one_line
+from diptych.core.text import one_line, some
 
 if TYPE_CHECKING:
     from diptych.manifest import AgentManifest
@@ -58,7 +57,7 @@ def api_sentences(found: "EndpointFindings", spec: "ModelApiSpec") -> Iterator[S
     elif found.failure is not None:
         yield Mark.FAILED, f"endpoint: {found.failure.message}"
     if found.models is not None:
-        listed = some(tuple(one_line(each, _MAX_NAME_CHARS) for each in found.models), _MAX_NAMES)
+        listed = some([one_line(each, _MAX_NAME_CHARS) for each in found.models])
         yield (
             Mark.OK,
             f"{found.origin} lists {len(found.models)} models" + (f": {listed}" if listed else ""),
@@ -73,12 +72,12 @@ def server_sentence(found: "ToolServerFindings") -> Sentence:
     what = f"tool server {found.name}"
     if found.reason is not None:
         return Mark.FAILED, f"{what}: {found.reason}"
-    listed = some(found.tools, _MAX_NAMES)
+    listed = some(found.tools)
     count = "1 tool" if len(found.tools) == 1 else f"{len(found.tools)} tools"
     text = f"{what}: {count} in {found.seconds:.1f} s" + (f": {listed}" if listed else "")
     besides = found.left_out
     if found.cut:
-        cut = some(found.cut, _MAX_NAMES)
+        cut = some(found.cut)
         besides = (*besides, f"descriptions over 4,096 characters are cut: {cut}")
     is_well = found.tools and not besides
     return (Mark.OK if is_well else Mark.NOTE), "; ".join((text, *besides))

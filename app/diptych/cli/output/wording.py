@@ -164,12 +164,6 @@ def unavailable_text(unavailable: Unavailable) -> str:
     return f"{what} {unavailable.name}: {unavailable.reason}"
 
 
-def some(names: list[str] | tuple[str, ...], limit: int = 5) -> str:
-    """Write the first names of a list, and how many more there are."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
 def _is_odd(char: str) -> bool:
     if char.isascii() and char.isprintable():
         return False

@@ -7,7 +7,6 @@ import pytest
 
 from diptych.cli.cluster.kubectl import (
     ClusterError,
-    CrdNotInstalled,
     Forbidden,
     NotFound,
     kubectl_error,
@@ -81,12 +80,12 @@ It looks like you are trying to use a client-go credential plugin that is not in
         ),
         (
             'error: the server doesn\'t have a resource type "agents"\n',
-            CrdNotInstalled,
+            ClusterError,
             NO_CRD,
         ),
         (
             "Error from server (NotFound): the server could not find the requested resource\n",
-            CrdNotInstalled,
+            ClusterError,
             NO_CRD,
         ),
         ("Warning: old\n" + LOGGED, ClusterError, "kubectl: it failed, and did not say why"),
