@@ -7,6 +7,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Thread
 from typing import Any, TypeAlias
 
@@ -77,15 +78,15 @@ def function_hooks(
     if not (isinstance(timeout, int | float) and timeout > 0):  # nor is NaN
         raise ConfigError("hook_seconds must be a number, more than 0")
     hooks = tuple(
-        Hook(_name(each), point, _ADAPTERS[point](each), timeout)
+        Hook(_name(each), point, partial(_ADAPTERS[point], each), timeout)
         for point, given in functions.items()
         for each in _listed(given)
     )
     providers = tuple(
-        ContextProvider(_name(each), _context(each), timeout) for each in _listed(context)
+        ContextProvider(_name(each), partial(_context, each), timeout) for each in _listed(context)
     )
     transforms = tuple(
-        ContextTransform(_name(each), _transform(each), timeout)
+        ContextTransform(_name(each), partial(_transform, each), timeout)
         for each in _listed(transform_context)
     )
     return Hooks(hooks, providers, transforms)
@@ -145,76 +146,54 @@ async def _in_thread(function: HookFunction, *arguments: object) -> Any:  # noqa
     return await reply
 
 
-def _before_call(function: HookFunction) -> Callable[[JSONObject], Any]:
-    async def ask(question: JSONObject) -> Any:  # noqa: ANN401
-        given = await call_function(function, _call_info(question["call"], question))
-        if given is None:
-            return None
-        if isinstance(given, Deny):
-            return {"deny": "" if given.reason is None else given.reason}
-        return {"arguments": given}
-
-    return ask
+async def _before_call(function: HookFunction, question: JSONObject) -> JSONObject | None:
+    given = await call_function(function, _call_info(question["call"], question))
+    if given is None:
+        return None
+    if isinstance(given, Deny):
+        return {"deny": "" if given.reason is None else given.reason}
+    return {"arguments": given}
 
 
-def _after_call(function: HookFunction) -> Callable[[JSONObject], Any]:
-    async def ask(question: JSONObject) -> Any:  # noqa: ANN401
-        call, result = _call_info(question["call"], question), _result_info(question["result"])
-        given = await call_function(function, call, result)
-        if given is None:
-            return None
-        if isinstance(given, ResultInfo):
-            return {"result": {"text": given.text, "value": given.value}}
-        return {"result": {"text": given}}
-
-    return ask
+async def _after_call(function: HookFunction, question: JSONObject) -> JSONObject | None:
+    call, result = _call_info(question["call"], question), _result_info(question["result"])
+    given = await call_function(function, call, result)
+    if given is None:
+        return None
+    if isinstance(given, ResultInfo):
+        return {"result": {"text": given.text, "value": given.value}}
+    return {"result": {"text": given}}
 
 
-def _after_step(function: HookFunction) -> Callable[[JSONObject], Any]:
-    async def ask(question: Any) -> Any:  # noqa: ANN401
-        calls = tuple(
-            (_call_info(each["call"], question), _result_info(each["result"]))
-            for each in question["calls"]
-        )
-        return {
-            "end": await call_function(function, StepInfo(question["step"], calls, _run(question)))
-        }
-
-    return ask
+async def _after_step(function: HookFunction, question: Any) -> JSONObject:  # noqa: ANN401 - JSON
+    calls = tuple(
+        (_call_info(each["call"], question), _result_info(each["result"]))
+        for each in question["calls"]
+    )
+    step = StepInfo(question["step"], calls, _run(question))
+    return {"end": await call_function(function, step)}
 
 
-def _validate_answer(function: HookFunction) -> Callable[[JSONObject], Any]:
-    async def ask(question: JSONObject) -> Any:  # noqa: ANN401
-        return {"problem": await call_function(function, question["answer"])}
-
-    return ask
+async def _validate_answer(function: HookFunction, question: JSONObject) -> JSONObject:
+    return {"problem": await call_function(function, question["answer"])}
 
 
-def _context(function: HookFunction) -> Callable[[JSONObject], Any]:
-    async def ask(question: JSONObject) -> Sequence[str]:
-        given = await call_function(function, _run(question))
-        if given is None:
-            return ()
-        if isinstance(given, Mapping):
-            raise TypeError("a context is a text, or several")
-        return (given,) if isinstance(given, str) else tuple(given)
-
-    return ask
+async def _context(function: HookFunction, question: JSONObject) -> Sequence[str]:
+    given = await call_function(function, _run(question))
+    if given is None:
+        return ()
+    if isinstance(given, Mapping):
+        raise TypeError("a context is a text, or several")
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _transform(
-    function: HookFunction,
-) -> Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]:
-    async def ask(messages: tuple[Message, ...]) -> Sequence[Message]:
-        given = await call_function(
-            function, [replace(m, parts=deepcopy(m.parts)) for m in messages]
-        )
-        return messages if given is None else given
-
-    return ask
+async def _transform(function: HookFunction, messages: tuple[Message, ...]) -> Sequence[Message]:
+    own = [replace(message, parts=deepcopy(message.parts)) for message in messages]
+    given: Sequence[Message] | None = await call_function(function, own)
+    return messages if given is None else given
 
 
-_ADAPTERS: Mapping[HookPoint, Callable[[HookFunction], Callable[[JSONObject], Any]]] = {
+_ADAPTERS: Mapping[HookPoint, Callable[[HookFunction, JSONObject], Awaitable[Any]]] = {
     "beforeCall": _before_call,
     "afterCall": _after_call,
     "afterStep": _after_step,

@@ -4,7 +4,6 @@ The supervisor restarts the command; each client has sessions of its own with th
 era of the protocol, and all share the one command. Only tools pass, no resources or prompts.
 """
 
-from types import TracebackType
 from typing import Any, Self
 
 import mcp_types
@@ -34,12 +33,7 @@ class ToolRelay:
         self._supervisor.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._supervisor.close()
 
     @property
