@@ -1,16 +1,16 @@
 """Follows the references of tool servers: to Services, MCPServers and Secrets."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from diptych.manifest.documents import FieldPath
-from diptych.manifest.mcp_server import McpServerSpec
+from diptych.manifest.mcp_server import McpServerSpec, ServerTools
 from diptych.manifest.references import UNRESOLVED, References, with_path
 from diptych.manifest.rules import fields_of
 from diptych.manifest.settings import OverrideConfig, ToolAuthConfig, ToolServerConfig
 from diptych.manifest.shared import narrowed
-from diptych.manifest.tools import Override, ToolAuth, ToolServerRef, ToolServerSpec
+from diptych.manifest.tools import ToolAuth, ToolServerRef, ToolServerSpec
 from diptych.ports import ValueProvider
 
 _PATH = "/mcp"
@@ -24,27 +24,64 @@ class ToolReferences(References):
     """
 
     def tool(self, path: FieldPath, tool: ToolServerSpec) -> ToolServerConfig:
-        if tool.ref:
-            return self._shared_tool(path, tool, tool.ref)
+        allow, pins, overrides = tool.allow, tool.pin, tool.overrides
+        shared = None
+        if tool.ref is None:
+            source = self._own_source(path, tool)
+        else:
+            source, shared = self._shared_source((*path, "ref"), tool.ref)
+        if shared:
+            allow = narrowed(allow, shared.allow)
+            pins, overrides = (*pins, *shared.pin), (*overrides, *shared.overrides)
+        headers, auth = source.pop("headers", {}), source.pop("auth", None)
+        return ToolServerConfig(
+            name=tool.name,
+            allow=allow,
+            timeout=tool.timeout,
+            overrides=tuple(OverrideConfig(**fields_of(each)) for each in overrides),
+            pins={pin.tool: pin.digest for pin in pins},
+            headers={**headers, **self.values((*path, "headers"), tool.headers)},
+            auth=self._auth((*path, "auth"), tool.auth) or auth,
+            **source,
+        )
+
+    def _own_source(self, path: FieldPath, tool: ToolServerSpec) -> dict[str, Any]:
+        """Return how a server of the Agent's own is reached: fields of a `ToolServerConfig`."""
         ref = tool.service_ref
         plain = {
             variable.name: variable.value for variable in tool.env if variable.value is not None
         }
-        return ToolServerConfig(
-            name=tool.name,
-            url=self.service_url((*path, "serviceRef"), ref) if ref else tool.url,
-            command=tool.command or (),
-            env={**self.values((*path, "env"), tool.env), **plain},
-            allow=tool.allow,
-            headers=self.values((*path, "headers"), tool.headers),
-            auth=self._auth((*path, "auth"), tool.auth),
-            timeout=tool.timeout,
-            overrides=_overrides(tool.overrides),
-            pins={pin.tool: pin.digest for pin in tool.pin},
-        )
+        return {
+            "url": self.service_url((*path, "serviceRef"), ref) if ref else tool.url,
+            "command": tool.command or (),
+            "env": {**self.values((*path, "env"), tool.env), **plain},
+        }
+
+    def _shared_source(
+        self, path: FieldPath, ref: ToolServerRef
+    ) -> tuple[dict[str, Any], ServerTools | None]:
+        """Return how a server is reached that others share, and what it says of its tools."""
+        namespace = ref.namespace or self.namespace
+        found = None if ref.is_foreign else self.targets.shared.servers.get((namespace, ref.name))
+        if found:
+            manifest, location = found
+            references = ToolReferences(namespace, location, self.targets)
+            source = references.server_source(ref.name, manifest.spec)
+            self.problems += references.problems
+            return source, manifest.spec.tools
+        url = self.targets.web_url(f"{namespace}/{ref.name}", ref.name)
+        is_invalid = ("MCPServer", namespace, ref.name) in self.targets.shared.invalid
+        if url is None and (ref.is_foreign or not is_invalid):
+            self.add_problem(
+                path,
+                f"there is no {ref.kind or 'MCPServer'} {ref.name} here (namespace "
+                f"{namespace}); give --service {ref.name}=URL"
+                + ("" if ref.is_foreign else ", or add its file"),
+            )
+        return {"url": with_path(url or UNRESOLVED, _PATH)}, None
 
     def server_source(self, name: str, spec: McpServerSpec) -> dict[str, Any]:
-        """Return how an MCPServer is reached: fields of a `ToolServerConfig`."""
+        """Return how an MCPServer is reached, as `_own_source` does."""
         path: FieldPath = ("spec", "source")
         source, config = spec.source, spec.config
         if remote := source.remote:
@@ -65,47 +102,6 @@ class ToolReferences(References):
         inline = (sys.executable, "-m", "diptych.cli.inline_tools")
         return {"command": (*inline, source.python, *source.packages), "env": env}
 
-    def _shared_tool(
-        self, path: FieldPath, tool: ToolServerSpec, ref: ToolServerRef
-    ) -> ToolServerConfig:
-        namespace = ref.namespace or self.namespace
-        found = None if ref.is_foreign else self.targets.shared.servers.get((namespace, ref.name))
-        own_headers = self.values((*path, "headers"), tool.headers)
-        allow, pins = tool.allow, {pin.tool: pin.digest for pin in tool.pin}
-        overrides = tool.overrides
-        if found is None:
-            url = self.targets.web_url(f"{namespace}/{ref.name}", ref.name)
-            is_invalid = ("MCPServer", namespace, ref.name) in self.targets.shared.invalid
-            if url is None and (ref.is_foreign or not is_invalid):
-                self.add_problem(
-                    (*path, "ref"),
-                    f"there is no {ref.kind or 'MCPServer'} {ref.name} here (namespace "
-                    f"{namespace}); give --service {ref.name}=URL"
-                    + ("" if ref.is_foreign else ", or add its file"),
-                )
-            source: dict[str, Any] = {"url": with_path(url or UNRESOLVED, _PATH)}
-        else:
-            manifest, location = found
-            tools = manifest.spec.tools
-            references = ToolReferences(namespace, location, self.targets)
-            source = references.server_source(ref.name, manifest.spec)
-            self.problems += references.problems
-            allow = narrowed(tool.allow, tools.allow)
-            pins |= {pin.tool: pin.digest for pin in tools.pin}
-            overrides = (*overrides, *tools.overrides)
-        headers = {**source.pop("headers", {}), **own_headers}
-        auth = source.pop("auth", None)
-        return ToolServerConfig(
-            name=tool.name,
-            **source,
-            auth=self._auth((*path, "auth"), tool.auth) or auth,
-            allow=allow,
-            headers=headers,
-            timeout=tool.timeout,
-            overrides=_overrides(overrides),
-            pins=pins,
-        )
-
     def _auth(self, path: FieldPath, auth: ToolAuth | None) -> ToolAuthConfig | None:
         if auth is None:
             return None
@@ -119,7 +115,3 @@ class ToolReferences(References):
         return ToolAuthConfig(
             auth.as_ == "person", auth.client_id or "", secret, key, auth.scopes, auth.issuer
         )
-
-
-def _overrides(overrides: Sequence[Override]) -> tuple[OverrideConfig, ...]:
-    return tuple(OverrideConfig(**fields_of(override)) for override in overrides)
