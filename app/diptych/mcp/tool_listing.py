@@ -47,24 +47,26 @@ class ToolListing:
         return server if isinstance(server, MCPServer) else self._repairing(server)
 
     async def read(self, client: Client) -> list[mcp_types.Tool]:
-        """Read all pages. Raises as `Client.list_tools` does.
+        """Read all pages; of tools with one name, the first counts. Raises as `Client.list_tools`.
 
         The last page has no cursor. A repeated cursor would never end, so the list is cut there.
         """
         self.left_out, self.cut, self._version = {}, None, client.protocol_version
-        tools: list[mcp_types.Tool] = []
+        tools: dict[str, mcp_types.Tool] = {}
         cursors: list[str | None] = [None]
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursors[-1])
-            tools += page.tools
+            for tool in page.tools:
+                tools.setdefault(tool.name, tool)
             if page.next_cursor is None:
-                return tools
+                break
             if page.next_cursor in cursors:
                 self.cut = "its list of tools repeats a page and was cut there"
-                return tools
+                break
             cursors.append(page.next_cursor)
-        self.cut = f"its list of tools was cut after {MAX_PAGES} pages"
-        return tools
+        else:
+            self.cut = f"its list of tools was cut after {MAX_PAGES} pages"
+        return list(tools.values())
 
     @asynccontextmanager
     async def _repairing(self, transport: Transport) -> AsyncIterator[tuple[Any, Any]]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TypeVar
 
 import mcp_types
@@ -69,18 +70,8 @@ def timeout_of(server: ToolServerConfig, tool: str) -> float:
 
 
 def catalog_tools(server: ToolServerConfig, listed: Iterable[mcp_types.Tool]) -> tuple[Tool, ...]:
-    """Return catalog entries for the allowed tools; of duplicate names, the first counts."""
-    by_name = _first_of_each_name(listed)
-    return tuple(
-        _catalog_tool(server, tool) for name, tool in by_name.items() if allows(server, name)
-    )
-
-
-def _first_of_each_name(listed: Iterable[mcp_types.Tool]) -> dict[str, mcp_types.Tool]:
-    by_name: dict[str, mcp_types.Tool] = {}
-    for tool in listed:
-        by_name.setdefault(tool.name, tool)
-    return by_name
+    """Return catalog entries for the allowed tools."""
+    return tuple(_catalog_tool(server, tool) for tool in listed if allows(server, tool.name))
 
 
 def _catalog_tool(server: ToolServerConfig, tool: mcp_types.Tool) -> Tool:
@@ -141,11 +132,11 @@ def is_usable_name(name: str) -> bool:
 def usable_tools(
     listed: Iterable[mcp_types.Tool], invalid: Mapping[str, str] | None = None
 ) -> UsableTools:
-    """Select the tools within the limits; of duplicate names, the first counts.
+    """Select the tools within the limits.
 
     `invalid` maps the names of tools that are not valid MCP to the location of the mistake.
     """
-    usable: dict[str, mcp_types.Tool] = {}
+    usable: list[mcp_types.Tool] = []
     left_out: dict[str, list[str]] = {}
 
     def leave_out(name: str, reason: str) -> None:
@@ -155,8 +146,6 @@ def usable_tools(
         leave_out(name, f"as not valid MCP{place and f', at {place}'}")
     size = 0
     for tool in listed:
-        if tool.name in usable:
-            continue
         description = several_lines(
             SECRETS.redact(tool.description or tool.title or ""), MAX_DESCRIPTION_CHARS
         )
@@ -168,10 +157,10 @@ def usable_tools(
         if problem is None:
             schema = SECRETS.redact_value(tool.input_schema)
             shown = {"description": description, "input_schema": schema}
-            usable[tool.name] = tool.model_copy(update=shown)
+            usable.append(tool.model_copy(update=shown))
         else:
             leave_out(tool.name, problem)
-    return UsableTools(tuple(usable.values()), left_out)
+    return UsableTools(tuple(usable), left_out)
 
 
 def _problem(tool: mcp_types.Tool, schema_size: int) -> str | None:
@@ -216,23 +205,18 @@ def digest(tool: mcp_types.Tool) -> str | None:
 
 
 def digests(listed: Iterable[mcp_types.Tool]) -> dict[str, str]:
-    """Return the digests of the usable tools by name; of duplicate names, the first counts."""
-    found: dict[str, str] = {}
-    for name, tool in _first_of_each_name(listed).items():
-        if len(found) == MAX_TOOLS:
-            break
-        if is_usable_name(name) and (value := digest(tool)):
-            found[name] = value
-    return found
+    """Return the digests of the usable tools by name."""
+    found = ((t.name, value) for t in listed if is_usable_name(t.name) and (value := digest(t)))
+    return dict(islice(found, MAX_TOOLS))
 
 
 def changed_tools(pins: Mapping[str, str], listed: Iterable[mcp_types.Tool]) -> dict[str, bool]:
     """Return the pinned tools that have changed, and whether each is still listed."""
-    first = _first_of_each_name(listed)
+    by_name = {tool.name: tool for tool in listed}
     return {
-        name: name in first
+        name: name in by_name
         for name, pinned in pins.items()
-        if name not in first or digest(first[name]) != pinned
+        if name not in by_name or digest(by_name[name]) != pinned
     }
 
 

@@ -107,9 +107,9 @@ def test_a_schema_that_is_too_deep_to_be_written_is_left_out() -> None:
         deep = deep["not"]  # type: ignore[assignment]
 
 
-def test_the_first_of_two_tools_of_one_name_counts() -> None:
-    (tool,) = usable_tools([listed("t", "first"), listed("t", "second")]).tools
-    assert tool.description == "first"
+async def test_the_first_of_two_tools_of_one_name_counts() -> None:
+    async with catalog_of(evil=[listed("t", "first"), listed("t", "second")], bank=[]) as found:
+        assert [tool.description for tool in found[1].tools] == ["first"]
 
 
 @pytest.mark.parametrize("name", ["a__b", "x" * 65])

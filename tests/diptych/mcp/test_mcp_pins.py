@@ -61,8 +61,9 @@ def test_whatever_changes_changes_the_digest(other: mcp_types.Tool) -> None:
     assert changed_tools(pins_of(PAY), [other]) == {"pay": other.name == "pay"}
 
 
-def test_a_second_tool_of_the_name_does_not_pass_for_the_first() -> None:
-    assert changed_tools(pins_of(PAY), [listed("pay", "evil"), PAY]) == {"pay": True}
+async def test_a_second_tool_of_the_name_does_not_pass_for_the_first() -> None:
+    async with bank([listed("pay", "evil"), PAY], pins_of(PAY)) as tools:
+        assert [entry.tools for entry in tools.snapshot()[1]] == [("pay",)]
 
 
 async def test_a_tool_that_changes_is_unavailable_from_then_on_and_back_when_it_is_as_before(

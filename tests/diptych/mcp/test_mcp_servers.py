@@ -200,7 +200,7 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
             OverrideConfig("*", read_only=True, idempotent=False, terminal=True, timeout=3),
         ),
     )
-    assert catalog_tools(server, [pay, look, pay]) == (
+    assert catalog_tools(server, [pay, look]) == (
         Tool("bank", "pay", "", {}, sequential=True, terminal=True, destructive=False),
         Tool("bank", "look", "", {}, read_only=True, terminal=True, destructive=False),
     )
