@@ -23,7 +23,6 @@ from diptych.runs.definition import AgentDefinition
 from diptych.runs.hooks import Hooks
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
-from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import Bounds, MemoryStore
 from diptych.stores.sqlite import SqliteStore
 
@@ -178,9 +177,8 @@ def house(  # noqa: PLR0913 - what a test may want else
     agents = agents if isinstance(agents, FunctionAgents) else FunctionAgents(agents or {})
     memory = MemoryStore(EPOCH, bounds)
     clock = CountingClock()
-    stores = Stores(memory, memory, memory.leases, NullFeed(), clock)
-    if local:
-        stores = Stores(local, local, local, local, clock)
+    store = local or memory
+    stores = Stores(store, store, store, store, clock)
     hooks, definition = hooks or Hooks(), definition or AgentDefinition("Be brief.")
     settings = replace(definition.settings, hooks=hooks.points)
     runs = RunService(
@@ -189,7 +187,7 @@ def house(  # noqa: PLR0913 - what a test may want else
         stores,
         memory_budget=memory_budget,
     )
-    return House(runs, local or memory, model, tools, agents)
+    return House(runs, store, model, tools, agents)
 
 
 def types(items: Sequence[Item]) -> list[str]:

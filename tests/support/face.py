@@ -31,7 +31,6 @@ from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.service import RunService
 from diptych.serve.app import AppDependencies, create_app
-from diptych.stores.memory.leases import MemoryLeases
 from diptych.stores.memory.store import MemoryStore
 
 NAME = "helper"
@@ -96,8 +95,7 @@ async def replicas(
             kept = await stack.enter_async_context(redis_stores.stores(redis_url, len(models)))
         helpers = []
         for model, store in zip(models, kept, strict=True):
-            leases = store if redis_url else store.leases
-            stores = Stores(store, store, leases, store, clock)
+            stores = Stores(store, store, store, store, clock)
             hands, agents = FunctionTools(tools or {}), FunctionAgents()
             runs = RunService(AgentDefinition("Be brief."), Backends(model, hands, agents), stores)
             runs.start_background()
@@ -143,12 +141,14 @@ class Speaker(Model):
 
 
 class SharedMemory(MemoryStore):
-    """A store of several processes; fulfils `ports.Feed` too."""
+    """A store of several processes, whose leases outlive them."""
+
+    lease_seconds = 10.0
 
     def __init__(self) -> None:
         super().__init__(EPOCH)
-        self.leases = SharedOwner(self)
         self.asked: list[Callable[[str, str, Signal], None]] = []
+        self._demands: defaultdict[str, list[Signal]] = defaultdict(list)
         self._watches: defaultdict[str, list[Callable[[FeedItem], None]]] = defaultdict(list)
 
     async def append(
@@ -168,32 +168,18 @@ class SharedMemory(MemoryStore):
     def on_signal(self, asked: Callable[[str, str, Signal], None]) -> None:
         self.asked.append(asked)
 
-    def on_hand_over(self, callback: Callable[[str], None]) -> None:
-        """Do nothing: these replicas do not leave in order."""
-
-    def _put(self, run_id: str, item: FeedItem) -> None:
-        for put in tuple(self._watches[run_id]):
-            put(item)
-
-
-class SharedOwner(MemoryLeases):
-    """Leases that outlive their process."""
-
-    lease_seconds = 10.0
-
-    def __init__(self, store: SharedMemory) -> None:
-        super().__init__(store._add_messages)
-        self._store = store
-        self._demands: defaultdict[str, list[Signal]] = defaultdict(list)
-
     async def send_signal(self, run_id: str, demand: Signal) -> None:
         self._demands[run_id].append(demand)
-        session_id = (await self._store.entry(run_id)).session_id
-        for asked in self._store.asked:
+        session_id = (await self.entry(run_id)).session_id
+        for asked in self.asked:
             asked(session_id, run_id, demand)
 
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         return self._demands[run_id]
+
+    def _put(self, run_id: str, item: FeedItem) -> None:
+        for put in tuple(self._watches[run_id]):
+            put(item)
 
 
 def openai_error(response: httpx.Response, status: int) -> Mapping[str, Any]:

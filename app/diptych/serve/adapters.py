@@ -18,7 +18,6 @@ from diptych.net.outgoing import host_of, is_loopback_name
 from diptych.ports import Clock, Model
 from diptych.ports.stores import Stores
 from diptych.stores.memory.budgets import MemoryLedger
-from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 from diptych.stores.memory.vault import MemoryVault
 
@@ -187,9 +186,8 @@ def sign_ins(config: AgentConfig, url: str, store: "Store | None" = None) -> "Si
 
 def stores(store: "Store | None", memory: MemoryStore, clock: Clock) -> Stores:
     """Return the ports of the store that an agent has."""
-    if store:
-        return Stores(log=store, sessions=store, leases=store, feed=store, clock=clock)
-    return Stores(log=memory, sessions=memory, leases=memory.leases, feed=NullFeed(), clock=clock)
+    kept = store or memory
+    return Stores(log=kept, sessions=kept, leases=kept, feed=kept, clock=clock)
 
 
 def agent_budgets(config: AgentConfig, store: "Store | None", clock: Clock) -> AgentBudgets:

@@ -10,14 +10,13 @@ from diptych.core.events import OwnerChanged, RunRequested, Streamed
 from diptych.ports import Notice
 from diptych.ports.stores import Stores
 from diptych.runs.run_log import PROGRESS, RunLog
-from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
 RUN = f"run-{EPOCH}-0"
 CALL, OTHER = Notice(PROGRESS, {"step": 1}), Notice("tool_progress")
 
 
-class PublishingFeed(NullFeed):
+class PublishingFeed:
     """Remembers what was published."""
 
     def __init__(self):
@@ -46,7 +45,7 @@ class ForgetfulStore(MemoryStore):
 
 def run_log(store=None, observers=(), run_id=RUN):
     store = store or MemoryStore(EPOCH)
-    stores = Stores(store, store, store.leases, PublishingFeed(), CountingClock())
+    stores = Stores(store, store, store, PublishingFeed(), CountingClock())
     return RunLog(run_id, "s", stores, observers)
 
 

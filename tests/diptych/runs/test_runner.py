@@ -26,7 +26,6 @@ from diptych.runs.definition import AgentDefinition
 from diptych.runs.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog
 from diptych.runs.runner import Runner
 from diptych.runs.timers import Deadline
-from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
 RUN = f"run-{EPOCH}-0"
@@ -76,7 +75,7 @@ async def stubborn(**_):
 async def on_record(*events, model, store=None):
     """Give a runner of a run with these events on record, after its request; and its log."""
     store = store or MemoryStore(EPOCH)
-    log = RunLog(RUN, "s", Stores(store, store, store.leases, NullFeed(), CountingClock()))
+    log = RunLog(RUN, "s", Stores(store, store, store, store, CountingClock()))
     log.lease = (await log.open(RunRequested("hi"), None)).lease
     if events:
         await log.append(events)

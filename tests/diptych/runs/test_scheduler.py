@@ -19,7 +19,6 @@ from diptych.ports import Gap, Notice
 from diptych.ports.entries import Lease
 from diptych.ports.stores import Stores
 from diptych.runs.run_log import MAX_BUFFERED_CHARS, MAX_BUFFERED_ITEMS, RunLog, SubscriberBuffer
-from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
 HANG = {"content": "{}", "delay_ms": 1e9}
@@ -97,7 +96,7 @@ async def test_a_run_whose_opening_is_answered_late_is_here_once():
 
 async def test_a_run_without_an_owner_records_nothing():
     store = MemoryStore("0000000a")
-    stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
+    stores = Stores(store, store, store, store, CountingClock())
     run_log = RunLog("run-0000000a-0", "s", stores)
     with pytest.raises(StoreError):
         await run_log.append([Aborted("x")])

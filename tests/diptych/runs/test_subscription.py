@@ -26,7 +26,6 @@ from diptych.runs.subscription import (
     STORE_WAIT_SECONDS,
     Subscriptions,
 )
-from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
 RUN = f"run-{EPOCH}-{'a' * 32}"
@@ -54,7 +53,7 @@ class WithoutEnds(CountingStore):
         return [record for record in found if not is_terminal(record)]
 
 
-class CapturingFeed(NullFeed):
+class CapturingFeed:
     """Gives the test the way to the one who subscribes."""
 
     put: Any = None
@@ -72,7 +71,7 @@ class Room:
 
     def __post_init__(self) -> None:
         store = self.store
-        stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
+        stores = Stores(store, store, store, store, CountingClock())
         self.following = Subscriptions(stores, lambda _: None)
 
     async def fill(self, *texts: str) -> list[Record]:

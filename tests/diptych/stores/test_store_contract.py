@@ -64,7 +64,7 @@ def record(entry: RunEntry, seq: int, event_type: str = "text", **rest: Any) -> 
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     if request.param == "memory":
         memory = MemoryStore("0000000a")
-        yield Store(memory, memory, memory.leases, memory)
+        yield Store(memory, memory, memory, memory)
         return
     if request.param == "sqlite":
         local = SqliteStore(tmp_path / "helper.sqlite")

@@ -12,30 +12,30 @@ from diptych.core.messages import Message
 from diptych.ports import FeedItem, Notice
 from diptych.ports.entries import Lease, QueueHead
 
-AddMessages = Callable[[str, Sequence[Message]], None]
-"""Called with a finished run and the messages that it adds to its session's conversation."""
-
 
 class MemoryLeases:
-    """Implements `ports.SessionLeases`; no method blocks."""
+    """Implements `ports.SessionLeases` and `ports.Feed`; no method blocks."""
 
-    lease_seconds = None
+    lease_seconds: float | None = None
 
-    def __init__(self, add_messages: AddMessages) -> None:
-        self._add_messages = add_messages
+    def __init__(self) -> None:
         self._queues: defaultdict[str, deque[str]] = defaultdict(deque)
         self._leases: dict[str, Lease] = {}
 
-    def enqueue(self, session_id: str, run_id: str, token: str) -> Lease | None:
+    def _add_messages(self, run_id: str, messages: Sequence[Message]) -> None:
+        """Add the messages of a finished run to its session's conversation."""
+        raise NotImplementedError
+
+    def _enqueue(self, session_id: str, run_id: str, token: str) -> Lease | None:
         """Append a new run to its session's queue; claim the session if it has no owner."""
         self._queues[session_id].append(run_id)
         return self._claim(session_id, token)
 
-    def queued(self, session_id: str) -> Collection[str]:
+    def _queued(self, session_id: str) -> Collection[str]:
         """Return the runs in a session's queue."""
         return self._queues.get(session_id, ())
 
-    def check(self, lease: Lease) -> None:
+    def _check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the session is owned under another lease."""
         if self._leases.get(lease.session_id) != lease:
             raise LeaseLost("this session is owned under another lease")
@@ -48,14 +48,14 @@ class MemoryLeases:
         return QueueHead(queue[0]) if queue else None
 
     async def next_run(self, lease: Lease) -> str | None:
-        self.check(lease)
+        self._check(lease)
         if queue := self._queues[lease.session_id]:
             return queue[0]
         del self._queues[lease.session_id], self._leases[lease.session_id]
         return None
 
     async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        self.check(lease)
+        self._check(lease)
         queue = self._queues[lease.session_id]
         if run_id in queue:
             queue.remove(run_id)
@@ -96,9 +96,7 @@ class MemoryLeases:
         lease = self._leases[session_id] = Lease(session_id, token)
         return lease
 
-
-class NullFeed:
-    """Implements `ports.Feed` for a store used by one process only."""
+    # The feed
 
     def publish_notice(self, run_id: str, notice: Notice) -> None:
         """Do nothing: all subscribers are in this process."""

@@ -95,13 +95,11 @@ class _Session:
 LOST = "this run ended with the process that ran it; start it again"
 
 
-class MemoryStore:
-    """Implements `EventLog`, `Sessions` and `Pushes` of `ports.stores`; no method blocks.
-
-    `leases` implements `SessionLeases` for the same runs.
-    """
+class MemoryStore(MemoryLeases):
+    """Implements all ports of `ports.stores` but the vault; no method blocks."""
 
     def __init__(self, epoch: str, bounds: Bounds | None = None, *, lost: str = LOST) -> None:
+        super().__init__()
         self.epoch = epoch
         self._lost = lost  # said of a run of another epoch
         self.dropped = 0  # number of runs, for the metrics
@@ -111,7 +109,6 @@ class MemoryStore:
         self._blobs: dict[str, tuple[bytes, set[str]]] = {}
         self._dropped_ids: deque[str] = deque(maxlen=10_000)
         self._idempotency_keys: OrderedDict[str, tuple[str, str]] = OrderedDict()  # digest, run
-        self.leases = MemoryLeases(self._add_messages)
         self._events = 0
         self._size = 0
 
@@ -139,13 +136,13 @@ class MemoryStore:
         if idempotency_key:
             self._idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
         self._add(run, [first])
-        return Opened(run.entry(run_id), self.leases.enqueue(session_id, run_id, token))
+        return Opened(run.entry(run_id), self._enqueue(session_id, run_id, token))
 
     async def append(
         self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
     ) -> None:
         run = self._run(records[0].run_id)
-        self.leases.check(lease)
+        self._check(lease)
         run.awaits_input = awaits_input
         self._add(run, records)
 
@@ -273,7 +270,7 @@ class MemoryStore:
 
     def _is_busy(self, session_id: str) -> bool:
         """Whether a run is unfinished; finished ones stay queued until their use is counted."""
-        queued = map(self._runs.get, self.leases.queued(session_id))
+        queued = map(self._runs.get, self._queued(session_id))
         return any(run is not None and not run.is_finished for run in queued)
 
     def _is_newest(self, session_id: str, run_id: str) -> bool:
