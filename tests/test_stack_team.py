@@ -242,9 +242,8 @@ async def _door(
             access = AccessConfig(keys=keys, grants=tuple(grants[name]))
             config: AgentConfig = agent("{}", "Hello!", name=name, access=access)
             hosted = await stack.enter_async_context(HostedAgent(config, session))
-            members[name] = TeamMember(
-                hosted.app(on_loopback=False), hosted.runs.entry, hosted.rights
-            )
+            app = hosted.app(on_loopback=False)
+            members[name] = TeamMember(hosted.profile, app, hosted.runs.entry, hosted.rights)
         transport = httpx.ASGITransport(TeamRouter(members, MemoryBudget()))
         client = httpx.AsyncClient(transport=transport, base_url="http://team")
         yield await stack.enter_async_context(client)

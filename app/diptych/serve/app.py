@@ -16,7 +16,6 @@ from starlette.types import ASGIApp
 from diptych.access.limits import Limits, RunLimiter
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.core.catalog import Catalog
-from diptych.core.messages import JSONObject
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent import agent_routes
 from diptych.http.agent_profile import CARD_PATH, MCP_PATH, OLDER_CARD_PATHS, AgentProfile
@@ -71,7 +70,6 @@ class AppDependencies:
     budgets: AgentBudgets | None = None  # None: nothing is counted
     catalog: Callable[[], Catalog] = Catalog
     triggers: tuple[TriggerConfig, ...] = ()
-    output_schema: JSONObject | None = None
     sign_ins: "SignIns | None" = None  # None: no tool server has `auth`
     push_sender: "Callable[[], PushSender] | None" = None  # None: no push notifications
 
@@ -135,7 +133,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.router.routes.append(
         LazyRoutes(A2A_PATHS, partial(_a2a_routes, runs, dependencies), prefix=f"{REST_PATH}/")
     )
-    mcp = partial(_mcp_routes, runs, dependencies.profile, dependencies.output_schema)
+    mcp = partial(_mcp_routes, runs, dependencies.profile)
     app.router.routes.append(LazyRoutes([MCP_PATH], mcp))
     app.router.routes.extend(page_routes(dependencies.profile))
     add_error_handlers(app)
@@ -170,9 +168,7 @@ def _a2a_routes(runs: GuardedRuns, dependencies: AppDependencies) -> Sequence[Ba
     return a2a_routes(runs, dependencies.profile, pushes, replies=replies)
 
 
-def _mcp_routes(
-    runs: GuardedRuns, profile: AgentProfile, output_schema: JSONObject | None
-) -> Sequence[BaseRoute]:
+def _mcp_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]:
     from diptych.http.mcp import mcp_routes  # noqa: PLC0415 - see `LazyRoutes`
 
-    return mcp_routes(runs, profile, output_schema)
+    return mcp_routes(runs, profile)

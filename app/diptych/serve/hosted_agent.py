@@ -335,7 +335,6 @@ class HostedAgent:
             inputs=config.model.inputs if config.model else (),
             budgets=self._budgets,
             triggers=config.triggers,
-            output_schema=config.definition.settings.output_schema,
             has_docs=has_docs,
             catalog=self._catalog,
             sign_ins=self._sign_ins,

@@ -197,7 +197,9 @@ class _Member:
             self.form = former
             await form.end(0.0)
             raise
-        self._pool.serve(self.name, TeamMember(form, form.has_run, form.agent.rights))
+        agent = form.agent
+        member = TeamMember(agent.profile, form, form.has_run, agent.rights)
+        self._pool.serve(self.name, member)
         _logger.info("agent %s serves at port %d", self.name, document.port)
         if former and former not in self._ending:
             self._end(former)

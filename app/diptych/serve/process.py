@@ -255,7 +255,7 @@ def _apps(
     ]
     if len(agents) > 1:
         members = {
-            agent.name: TeamMember(app, agent.runs.entry, agent.rights)
+            agent.name: TeamMember(agent.profile, app, agent.runs.entry, agent.rights)
             for agent, app in zip(agents, of_agents, strict=True)
         }
         router = TeamRouter(members, memory_budget)
