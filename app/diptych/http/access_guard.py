@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.access.bearer import AGENT_HEADER, Authenticator, Unauthorized
-from diptych.access.caller import Caller, set_caller
+from diptych.access.caller import Caller, Forbidden, set_caller
 from diptych.access.grants import Grant, Right, rights_of
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS
-from diptych.http.errors import error_body, error_response
+from diptych.http.errors import error_body, error_response, request_error_response
 from diptych.http.page.routes import PAGE_PATHS
 from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, START_PATH
 from diptych.net.redaction import without_tokens
@@ -126,11 +126,10 @@ class AccessGuard:
 
     async def _forbid(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         self._note(scope, str(caller.subject), "it has no right here", "forbidden")
-        message = f"this needs the right {(self._needs or Right.ASK).value!r}"
+        error = Forbidden(self._needs or Right.ASK)
         if self._policy.advice:
-            message = f"{message}: {self._policy.advice}"
-        body = error_body(message, "invalid_request_error", code="forbidden")
-        await error_response(scope["path"], 403, body)(scope, receive, send)
+            error.message += f": {self._policy.advice}"
+        await request_error_response(scope["path"], error)(scope, receive, send)
 
     def _note(self, scope: Scope, subject: str, why: str, reason: str) -> None:
         self._policy.on_refused(reason)

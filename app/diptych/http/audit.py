@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from diptych.access.caller import Caller, Forbidden, ForeignRun, OwnRun
+from diptych.access.caller import Caller, Forbidden
 from diptych.access.grants import Right
 from diptych.access.limits import LimitExceeded
 from diptych.core.errors import RequestError, RunNotFound
@@ -69,17 +69,13 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
     _note(caller, right, what, noted)
 
 
-def _refusal(error: Exception) -> str:
+def _refusal(error: Forbidden | LimitExceeded | RunNotFound) -> str:
     match error:
-        case OwnRun():
-            return error.why
-        case ForeignRun():
-            return "the session belongs to another subject"
         case Forbidden():
-            return f"it lacks the right {error.right.value}"
+            return error.why
         case LimitExceeded():
             return "its limit is reached"
-        case _:
+        case RunNotFound():
             return "not found, or it belongs to another subject"
 
 

@@ -27,7 +27,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from diptych.access.caller import Forbidden, current_caller
 from diptych.access.grants import Right
-from diptych.access.limits import LimitExceeded
 from diptych.core import messages
 from diptych.core.codec import TERMINAL, Record, is_terminal
 from diptych.core.errors import InvalidRequest, Overloaded, RequestError, StoreError
@@ -54,7 +53,7 @@ REQUEST_NOTE = "mcp_request"
 _EXCHANGE = "diptych.mcp_exchange"  # of a scope
 _MAX_RECENT = 100  # runs among which the run of a cancelled request is looked for
 _MAX_SESSION_ID = 128  # characters
-_REFUSALS = (Forbidden, LimitExceeded, Overloaded, StoreError)  # have an HTTP status
+_REFUSALS = (Forbidden, Overloaded, StoreError)  # have an HTTP status
 _Context = ServerRequestContext[Any, Any]
 
 
