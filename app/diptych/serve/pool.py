@@ -7,7 +7,7 @@ ready, takes the port's requests over, and the former one drains as a process do
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,18 +65,15 @@ class PoolSettings:
 class _Form:
     """One form of an agent, and its requests in progress."""
 
-    def __init__(
-        self, document: PooledAgent, agent: HostedAgent, build_app: Callable[[], ASGIApp]
-    ) -> None:
+    def __init__(self, document: PooledAgent, agent: HostedAgent) -> None:
         self.document = document
         self.agent = agent
-        self._build_app = build_app
         self._app: ASGIApp | None = None  # until the first request: most agents have few
         self._open_requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._open_requests += 1
-        app = self._app = self._app or self._build_app()
+        app = self._app = self._app or self.agent.app()
         try:
             await app(scope, receive, send)
         finally:
@@ -213,8 +210,7 @@ class _Member:
             shared = replace(pool.shared, memory_budget=self._memory_budget)
             url = config.public_url or ""
             agent = HostedAgent(config, pool.http, url=url, shared=shared)
-            build = agent.app_builder(on_loopback=False, has_metrics=False)
-            form = _Form(document, agent, build)
+            form = _Form(document, agent)
             await asyncio.sleep(0)  # others are served between two that are built
         try:
             await agent.__aenter__()
@@ -423,7 +419,13 @@ async def _serving(
         traces = await stack.enter_async_context(opened_traces(process.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))
         access = AgentAccess(AccessConfig(platform=value_from_file(settings.access)), http)
-        shared = ProcessParts(memory_budget, traces, pool_issuers=access.issuers)
+        shared = ProcessParts(
+            memory_budget,
+            traces,
+            pool_issuers=access.issuers,
+            on_loopback=False,
+            has_metrics=False,
+        )
         pool = Pool(settings, http, shared, process.shutdown_grace)
         policy = access.policy(settings.name, lambda _: None)
         door = PoolDoor(pool, TeamRouter(pool.members, memory_budget), policy, memory_budget)

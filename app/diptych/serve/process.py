@@ -137,12 +137,18 @@ async def _serve(
         # At the very end the last spans are sent: runs end before.
         traces = await stack.enter_async_context(opened_traces(options.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))
-        shared = ProcessParts(memory_budget, traces)
+        shared = ProcessParts(
+            memory_budget,
+            traces,
+            on_loopback=sockets.address.is_loopback,
+            has_metrics=options.metrics_sockets is None,
+            has_docs=options.has_docs,
+        )
         agents = [
             HostedAgent(config, http, url=url, shared=shared)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        apps = _apps(agents, sockets, options, memory_budget)
+        apps = _apps(agents, sockets, options.metrics_sockets, memory_budget)
         servers = await stack.enter_async_context(run_http_servers(apps, memory_budget))
         for agent in agents:
             await stack.enter_async_context(agent)
@@ -240,31 +246,25 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
 def _apps(
     agents: Sequence[HostedAgent],
     sockets: Sockets,
-    options: ServeOptions,
+    metrics_sockets: Sockets | None,
     memory_budget: MemoryBudget,
 ) -> list[tuple[ASGIApp, socket.socket]]:
     """Make an app for each agent, and one for its metrics if these have a socket.
 
     The first socket answers for all agents, if there are several.
     """
-    on_loopback, metrics_sockets = sockets.address.is_loopback, options.metrics_sockets
-    has_metrics, has_docs = metrics_sockets is None, options.has_docs
-    of_agents: list[ASGIApp] = [
-        agent.app(on_loopback=on_loopback, has_metrics=has_metrics, has_docs=has_docs)
-        for agent in agents
-    ]
+    of_agents: list[ASGIApp] = [agent.app() for agent in agents]
     if len(agents) > 1:
         members = {
             agent.name: TeamMember(agent.profile, app, agent.runs.entry, agent.rights)
             for agent, app in zip(agents, of_agents, strict=True)
         }
         router = TeamRouter(members, memory_budget)
-        of_agents[0] = LoopbackGuard(router) if on_loopback else router
+        of_agents[0] = LoopbackGuard(router) if sockets.address.is_loopback else router
     apps = list(zip(of_agents, sockets, strict=True))
     if metrics_sockets:
         apps += [
-            (agent.metrics_app(on_loopback=on_loopback), sock)
-            for agent, sock in zip(agents, metrics_sockets, strict=True)
+            (agent.metrics_app(), sock) for agent, sock in zip(agents, metrics_sockets, strict=True)
         ]
         for agent, url in zip(agents, metrics_sockets.urls, strict=True):
             _logger.info("the metrics of %s are at %s/metrics", agent.name, url)
