@@ -12,7 +12,7 @@ from functools import partial
 from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
-from diptych.core.codec import Record, shown
+from diptych.core.codec import Record
 from diptych.core.errors import RunLost, RunNotFound
 from diptych.core.events import MessageQueued, Origin
 from diptych.core.text import one_line
@@ -95,6 +95,10 @@ class GuardedRuns:
             share.admit(sum(map(record_size, page)))
             found += page
         return found
+
+    async def page(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
+        """Return some records of a run that `entry` or `entries` has returned."""
+        return await self._runs.records(run_id, after, limit)
 
     async def entries(
         self,
@@ -230,40 +234,11 @@ class GuardedRuns:
 
 
 class GuardedSessions:
-    """Sessions and their records, restricted to the current caller."""
+    """Sessions, restricted to the current caller."""
 
     def __init__(self, log: EventLog, sessions: Sessions) -> None:
         self._log = log
         self._sessions = sessions
-
-    async def entries(
-        self, session_id: str | None, *, before: str | None, limit: int
-    ) -> Sequence[RunEntry]:
-        """List runs of a session, or of all that the caller may see, the newest first."""
-        caller = current_caller()
-        if session_id is not None:
-            stored = caller.stored_id(session_id)
-            return await self._log.entries(stored, before=before, limit=limit)
-        page = partial(self._log.entries, None)
-        if _sees_all(caller):
-            return await page(before=before, limit=limit)
-        return await own_entries(caller, page, before, limit)
-
-    async def entry(self, run_id: str, session_id: str | None) -> RunEntry:
-        """Return a run of a session, or of all that the caller may see. Raises `RunNotFound`."""
-        caller = current_caller()
-        entry = await self._log.entry(run_id)
-        is_seen = _sees_all(caller) or caller.owns(entry.session_id)
-        if not is_seen or (
-            session_id not in (None, public_id(entry.session_id))
-            and caller.stored_id(session_id) != entry.session_id
-        ):
-            raise RunNotFound
-        return entry
-
-    async def read(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
-        """Read records of a run returned by `entries` or `entry`."""
-        return [shown(record) for record in await self._log.read(run_id, after, limit)]
 
     async def count_events(self, session_id: str | None) -> int:
         """Count the events of a session, or of all that the caller may see."""

@@ -120,7 +120,8 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     if sign_ins and sign_ins.servers:
         pages = SignInPages(name, sign_ins, dependencies.runs, stores.log)
         app.router.routes.extend(pages.routes())
-    app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
+    sessions = GuardedSessions(stores.log, stores.sessions)
+    app.include_router(memory_routes(name, runs, sessions))
     app.include_router(health_routes(name, dependencies.readiness))
     app.include_router(agent_routes(profile, dependencies.readiness))
     if dependencies.metrics:
