@@ -86,15 +86,9 @@ class AccessGuard:
         self._needs = needs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if scope["method"] == "POST" and scope["path"] in self._policy.signed_paths:
-            set_caller(Caller(None, frozenset()))
-            await self._app(scope, receive, send)
-            return
+        is_signed = scope["method"] == "POST" and scope["path"] in self._policy.signed_paths
         is_open = scope["path"] in OPEN_PATHS and not self._needs
-        if is_open and not _values(scope, b"authorization"):
+        if is_signed or (is_open and not _values(scope, b"authorization")):
             set_caller(Caller(None, frozenset()))
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,5 @@
-"""Middleware before all routes: request ids, DNS rebinding, CORS, request bodies.
+"""Middleware before all routes: request ids, DNS rebinding, CORS, request bodies. All requests are
+HTTP's: `serve.http_server` offers neither WebSockets nor lifespans.
 
 A web page can send requests to 127.0.0.1 under its own host name (DNS rebinding), so on loopback
 `Host`, and `Origin` if present, must be local. Pages can send text and forms without a preflight,
@@ -37,9 +38,6 @@ class RequestIds:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         sent = [value for name, value in scope["headers"] if name == b"x-request-id"]
         is_valid = len(sent) == 1 and _REQUEST_ID.fullmatch(sent[0])
         request_id = str(sent[0], "ascii") if is_valid else f"req-{secrets.token_hex(16)}"
@@ -78,7 +76,7 @@ class CorsForApi:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_api = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        is_api = scope["path"].startswith("/v1/")
         await (self._cors if is_api else self._app)(scope, receive, send)
 
 
@@ -89,7 +87,7 @@ class LoopbackGuard:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refusal := _host_refusal(scope)):
+        if refusal := _host_refusal(scope):
             await _refuse(refusal, scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -127,9 +125,6 @@ class BodyGuard:
         self._is_relay = is_relay
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         refusal = _body_refusal(scope, self._max_body)
         if refusal and refusal.code == _NOT_JSON and not (self._is_relay or await is_taken(scope)):
             refusal = None  # the router names what is wrong first: the path or the method

@@ -85,7 +85,7 @@ class PoolDoor:
         self._own = RequestIds(own)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_own = scope.get("path", "").startswith(_OWN_PATHS)
+        is_own = scope["path"].startswith(_OWN_PATHS)
         await (self._own if is_own else self._team)(scope, receive, send)
 
     async def _health(self, _: Request) -> Response:

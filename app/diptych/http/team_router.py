@@ -53,7 +53,7 @@ class TeamRouter:
         self._memory_budget = memory_budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, method = scope.get("path", ""), scope.get("method")
+        path, method = scope["path"], scope["method"]
         if path.startswith(AGENTS_PATH):
             await self._member(path)(scope, receive, send)
         elif path in _ASKING_PATHS and method == "POST":
