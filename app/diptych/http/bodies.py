@@ -1,8 +1,9 @@
-"""Request bodies: strict JSON, and models that several protocols share."""
+"""Bodies: strict JSON in requests, models that several protocols share, and replies."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
+import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
@@ -74,6 +75,15 @@ class JsonRoute(APIRoute):
             return await handle(read)
 
         return read_and_handle
+
+
+def json_response(
+    view: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a view, which may be large, as JSON: FastAPI would copy it twice and take ten times as
+    long.
+    """
+    return Response(orjson.dumps(view), status, headers, "application/json")
 
 
 def json_router() -> APIRouter:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
-import orjson
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
@@ -24,7 +23,7 @@ from diptych.core.errors import InvalidRequest
 from diptych.core.waits import REQUESTS
 from diptych.http.agent_profile import TEAM, AgentProfile
 from diptych.http.answer_form import AskedForm, TypedOutput, read_answer_form
-from diptych.http.bodies import Body, RunOptions, json_router
+from diptych.http.bodies import Body, RunOptions, json_response, json_router
 from diptych.http.caller_calls import start_or_continue
 from diptych.http.completion_format import CompletionFormat
 from diptych.http.errors import RunFailed, run_error_body
@@ -133,7 +132,7 @@ def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
                 failure_frame=_failure_frame,
             )
         completion = await result_for_caller(request.receive, reader.completion(), on_disconnect)
-        return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
+        return json_response(completion, headers=reader.headers)
 
     @router.get("/v1/models", **reply("ModelList", "The agent."))
     async def list_models(request: Request) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-import orjson
 from fastapi import APIRouter, Query, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
@@ -25,7 +24,7 @@ from diptych.core.errors import InvalidRequest, RequestError, RunNotFound, Store
 from diptych.core.events import MessageQueued
 from diptych.core.messages import Message
 from diptych.http.answer_form import check_schema
-from diptych.http.bodies import Body, RunOptions, json_router
+from diptych.http.bodies import Body, RunOptions, json_response, json_router
 from diptych.http.budgets import BudgetBody, budget_view, read_budget
 from diptych.http.errors import request_error_body, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
@@ -152,7 +151,7 @@ def run_routes(
         view = run_view(entry, records) | await budget_view(records, session_id, budgets)
         if view["status"] not in TERMINAL:
             view |= queue_view(await runs.queued_messages(run_id))
-        return _json(view)
+        return json_response(view)
 
     @router.get(
         "/v1/runs/{run_id}/events",
@@ -188,7 +187,7 @@ def run_routes(
             view = run_view(entry, await runs.records(run_id))
         except RunNotFound:  # the right to cancel it is not that to read it
             view = run_view(entry)
-        return _json(view, 200 if view["status"] in TERMINAL else 202)
+        return json_response(view, 200 if view["status"] in TERMINAL else 202)
 
     _add_queue_routes(router, runs)
     return router
@@ -219,14 +218,6 @@ async def _message(request: Request, body: MessageBody) -> MessageQueued:
         raise InvalidRequest("message is empty", param="message")
     key = await read_idempotency_key(request)
     return MessageQueued(body.message, key.key if key else f"http:{uuid4().hex}")
-
-
-def _json(view: dict[str, Any], status: int = 200) -> Response:
-    """Return a possibly large view as JSON.
-
-    FastAPI would copy it twice and take ten times as long.
-    """
-    return Response(orjson.dumps(view), status, None, "application/json")
 
 
 async def _read_start(

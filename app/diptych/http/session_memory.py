@@ -5,13 +5,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record, shown
 from diptych.core.errors import InvalidRequest, RequestError, RunLost, RunNotFound
-from diptych.http.bodies import json_router
+from diptych.http.bodies import json_response, json_router
 from diptych.http.guarded_runs import GuardedRuns, GuardedSessions, pages_back
 from diptych.http.openapi import reply
 from diptych.http.views import event_view, session_view
@@ -60,7 +59,7 @@ def memory_routes(name: str, runs: GuardedRuns, sessions: GuardedSessions) -> AP
         total = await sessions.count_events(session_id)
         shown = [event_view(record) for record in found]
         view = {"agent": name, "events": shown, "total": total, "next_before": earlier}
-        return Response(orjson.dumps(view), media_type="application/json")
+        return json_response(view)
 
     @router.get("/memory/sessions", **reply("SessionList", "The sessions."))
     async def list_sessions(
