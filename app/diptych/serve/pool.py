@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from diptych.core.errors import ConfigError, InvalidRequest, RunNotFound
 from diptych.http.errors import error_body, error_response
 from diptych.http.health import Readiness, scheduled_value, unavailable_value
-from diptych.http.pool import PoolDoor, PoolEntry, PoolState
 from diptych.http.team_router import TeamMember, TeamRouter
 from diptych.manifest.pooled_agent import PooledAgent, pooled_config, read_pooled_agent
 from diptych.manifest.secret_sources import value_from_file
@@ -30,6 +29,7 @@ from diptych.serve.app import create_metrics_app
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
 from diptych.serve.http_server import CLOSE_SECONDS, HttpServers, run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
+from diptych.serve.pool_door import PoolDoor, PoolEntry, PoolState
 from diptych.serve.process import (
     ListenAddress,
     Sockets,
