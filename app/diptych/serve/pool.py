@@ -26,8 +26,9 @@ from diptych.ports.ids import epoch_of
 from diptych.serve.access import AgentAccess
 from diptych.serve.adapters import check_mock_scripts
 from diptych.serve.app import create_metrics_app
+from diptych.serve.connections import Connections
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
-from diptych.serve.http_server import CLOSE_SECONDS, HttpServers, run_http_servers
+from diptych.serve.http_server import CLOSE_SECONDS, HttpServer, run_http_server
 from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.pool_door import PoolDoor, PoolEntry, PoolState
 from diptych.serve.process import (
@@ -43,6 +44,7 @@ from diptych.serve.tracing import opened_traces, traced_http_session
 from diptych.telemetry.metrics import render
 
 OF_ONE_AGENT = 0.5  # share of the memory for requests that one agent may take
+OF_ONE_PORT = 512  # connections
 POLL_SECONDS = 1.0  # between looks at the folder
 _GONE = error_body("this agent has left the pool", "server_error", code="overloaded")
 _logger = logging.getLogger(__name__)
@@ -227,7 +229,8 @@ class _Member:
         [sock] = Sockets(replace(self._pool.address, port=port), 1)
         if self._server:
             self._server.close()
-        self._server = await self._pool.servers.listen(self, sock, self._memory_budget)
+        connections = Connections(self._memory_budget, OF_ONE_PORT)
+        self._server = await self._pool.server.listen(self, sock, connections)
         self._port = port
 
     async def _remove(self) -> None:
@@ -275,7 +278,7 @@ class Pool:
         self.http = http
         self.shared = shared
         self.grace = grace
-        self.servers: HttpServers
+        self.server: HttpServer
         self.building = asyncio.Lock()
         self.members: dict[str, TeamMember] = {}
         self._folder = settings.folder
@@ -330,9 +333,9 @@ class Pool:
         if self._all.get(member.name) is member:
             del self._all[member.name]
 
-    async def run(self, servers: HttpServers) -> None:
+    async def run(self, server: HttpServer) -> None:
         """Serve the agents of the folder, and follow its changes, until cancelled."""
-        self.servers = servers
+        self.server = server
         self._read_folder()
         await asyncio.gather(*(member.wait_settled() for member in tuple(self._all.values())))
         self._has_tried_files = True
@@ -396,21 +399,21 @@ async def serve_pool_until_signal(
     """Serve a pool until SIGINT, SIGTERM or SIGHUP, as `serve_until_signal` does agents."""
     make_undumpable()
     stop = set_at_signals()
-    async with _serving(settings, process, sockets, metrics) as (pool, servers):
+    async with _serving(settings, process, sockets, metrics) as (pool, server):
         _logger.info("the pool listens at %s", sockets.addresses[0])
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(pool.run(servers))
+            running = group.create_task(pool.run(server))
             await stop.wait()
             running.cancel()
         stop.clear()
         await pool.stop_changing()
-        await drain(pool.agents, servers, stop, process.shutdown_grace)
+        await drain(pool.agents, server, stop, process.shutdown_grace)
 
 
 @contextlib.asynccontextmanager
 async def _serving(
     settings: PoolSettings, process: ProcessSettings, sockets: Sockets, metrics: Sockets | None
-) -> AsyncIterator[tuple[Pool, HttpServers]]:
+) -> AsyncIterator[tuple[Pool, HttpServer]]:
     """Serve the door, and the metrics, of a pool whose agents `Pool.run` starts."""
     memory_budget = MemoryBudget(room_for_requests(process.memory_limit or memory_limit()))
     async with contextlib.AsyncExitStack() as stack:
@@ -433,7 +436,7 @@ async def _serving(
         if metrics:
             apps.append((create_metrics_app(pool.metrics, on_loopback=False), metrics))
         bound = [(app, sock) for app, of_app in apps for sock in of_app]
-        servers = await stack.enter_async_context(run_http_servers(bound, memory_budget))
+        server = await stack.enter_async_context(run_http_server(bound, memory_budget))
         stack.push_async_callback(pool.close)
-        stack.push_async_callback(servers.stop)  # before the agents: open responses need the store
-        yield pool, servers
+        stack.push_async_callback(server.stop)  # before the agents: open responses need the store
+        yield pool, server

@@ -28,7 +28,7 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.net.proxies import proxy_notices
 from diptych.serve.adapters import check_mock_scripts, check_store_urls
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
-from diptych.serve.http_server import HttpServers, run_http_servers
+from diptych.serve.http_server import HttpServer, run_http_server
 from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.tracing import opened_traces, traced_http_session
 
@@ -124,7 +124,7 @@ async def serve_agents(
 @contextlib.asynccontextmanager
 async def _serve(
     configs: Sequence[AgentConfig], sockets: Sockets, options: ServeOptions
-) -> AsyncIterator[tuple[list[HostedAgent], HttpServers]]:
+) -> AsyncIterator[tuple[list[HostedAgent], HttpServer]]:
     memory_budget = MemoryBudget(room_for_requests(options.memory_limit or memory_limit()))
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sockets.close)
@@ -149,12 +149,12 @@ async def _serve(
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
         apps = _apps(agents, sockets, options.metrics_sockets, memory_budget)
-        servers = await stack.enter_async_context(run_http_servers(apps, memory_budget))
+        server = await stack.enter_async_context(run_http_server(apps, memory_budget))
         for agent in agents:
             await stack.enter_async_context(agent)
-        stack.push_async_callback(servers.stop)  # before the agents: open responses need the store
+        stack.push_async_callback(server.stop)  # before the agents: open responses need the store
         stack.push_async_callback(_close_runs, agents, 0.0)
-        yield agents, servers
+        yield agents, server
 
 
 async def serve_until_signal(
@@ -172,7 +172,7 @@ async def serve_until_signal(
     """
     make_undumpable()
     stop = set_at_signals()
-    async with _serve(configs, sockets, options or ServeOptions()) as (agents, servers):
+    async with _serve(configs, sockets, options or ServeOptions()) as (agents, server):
         async with asyncio.TaskGroup() as group:
             starting = [
                 group.create_task(on_ready(agents)),
@@ -183,7 +183,7 @@ async def serve_until_signal(
             for task in starting:
                 task.cancel()
         stop.clear()
-        await drain(agents, servers, stop, grace)
+        await drain(agents, server, stop, grace)
 
 
 def set_at_signals() -> asyncio.Event:
@@ -221,13 +221,13 @@ async def freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
 
 async def drain(
     agents: Sequence[HostedAgent],
-    servers: HttpServers,
+    server: HttpServer,
     second_signal: asyncio.Event,
     grace: float,
 ) -> None:
     """Accept requests in flight, then no new runs; give active runs `grace` seconds."""
     interrupting = asyncio.create_task(second_signal.wait())
-    arriving = asyncio.create_task(servers.wait_for_first_requests())
+    arriving = asyncio.create_task(server.wait_for_first_requests())
     await asyncio.wait([arriving, interrupting], return_when=asyncio.FIRST_COMPLETED)
     arriving.cancel()
     closing = asyncio.create_task(_close_runs(agents, grace))
