@@ -60,20 +60,6 @@ class ListenAddress:
             return False
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """Options of all agents of the process.
-
-    `memory_limit` is in bytes, by default detected. With `metrics_sockets` metrics are served only
-    there. With `telemetry` traces are sent.
-    """
-
-    memory_limit: int | None = None
-    has_docs: bool = False
-    metrics_sockets: "Sockets | None" = None
-    telemetry: TelemetrySettings | None = None
-
-
 class Sockets:
     """Bound sockets that do not listen yet, so that URLs are known before agents are built.
 
@@ -88,13 +74,18 @@ class Sockets:
 
     @property
     def urls(self) -> list[str]:
-        return [_url(self.address, s.getsockname()[1]) for s in self._sockets]
+        """The URLs at which this machine reaches them."""
+        is_any = self.address.host in ("0.0.0.0", "::", "localhost")  # noqa: S104
+        return self._at("127.0.0.1" if is_any else self.address.host)
 
     @property
     def addresses(self) -> list[str]:
         """The listening addresses, which need not be reachable URLs: `http://0.0.0.0:8000`."""
-        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
-        return [f"http://{host}:{s.getsockname()[1]}" for s in self._sockets]
+        return self._at(self.address.host)
+
+    def _at(self, host: str) -> list[str]:
+        host = f"[{host}]" if ":" in host else host
+        return [f"http://{host}:{sock.getsockname()[1]}" for sock in self._sockets]
 
     def __iter__(self) -> Iterator[socket.socket]:
         return iter(self._sockets)
@@ -108,47 +99,51 @@ class Sockets:
 async def serve_agents(
     configs: Sequence[AgentConfig],
     sockets: Sockets,
-    metrics_sockets: Sockets | None = None,
+    metrics: Sockets | None = None,
     telemetry: TelemetrySettings | None = None,
 ) -> AsyncIterator[list[HostedAgent]]:
     """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
-    With `metrics_sockets` metrics are served only there. With `telemetry` traces are sent. Raises
+    With sockets for `metrics` these are served only there. With `telemetry` traces are sent. Raises
     `ConfigError` before any port opens.
     """
-    options = ServeOptions(metrics_sockets=metrics_sockets, telemetry=telemetry)
-    async with _serve(configs, sockets, options) as (agents, _servers):
+    settings = ProcessSettings(telemetry=telemetry)
+    async with _serve(configs, sockets, metrics, settings) as (agents, _server):
         yield agents
 
 
 @contextlib.asynccontextmanager
 async def _serve(
-    configs: Sequence[AgentConfig], sockets: Sockets, options: ServeOptions
+    configs: Sequence[AgentConfig],
+    sockets: Sockets,
+    metrics: Sockets | None,
+    settings: ProcessSettings,
+    *,
+    has_docs: bool = False,
 ) -> AsyncIterator[tuple[list[HostedAgent], HttpServer]]:
-    memory_budget = MemoryBudget(room_for_requests(options.memory_limit or memory_limit()))
+    memory_budget = MemoryBudget(room_for_requests(settings.memory_limit or memory_limit()))
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(sockets.close)
-        if options.metrics_sockets:
-            stack.callback(options.metrics_sockets.close)
+        for each in filter(None, (sockets, metrics)):
+            stack.callback(each.close)
         check_mock_scripts(configs)
         check_store_urls(configs)
         for notice in proxy_notices():
             _logger.warning(notice)
         # At the very end the last spans are sent: runs end before.
-        traces = await stack.enter_async_context(opened_traces(options.telemetry))
+        traces = await stack.enter_async_context(opened_traces(settings.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))
         shared = ProcessParts(
             memory_budget,
             traces,
             on_loopback=sockets.address.is_loopback,
-            has_metrics=options.metrics_sockets is None,
-            has_docs=options.has_docs,
+            has_metrics=metrics is None,
+            has_docs=has_docs,
         )
         agents = [
             HostedAgent(config, http, url=url, shared=shared)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        apps = _apps(agents, sockets, options.metrics_sockets, memory_budget)
+        apps = _apps(agents, sockets, metrics, memory_budget)
         server = await stack.enter_async_context(run_http_server(apps, memory_budget))
         for agent in agents:
             await stack.enter_async_context(agent)
@@ -157,22 +152,24 @@ async def _serve(
         yield agents, server
 
 
-async def serve_until_signal(
+async def serve_until_signal(  # noqa: PLR0913 - all that a process is told
     configs: Sequence[AgentConfig],
     sockets: Sockets,
     on_ready: Callable[[Sequence[HostedAgent]], Coroutine[Any, Any, None]],
+    settings: ProcessSettings | None = None,
     *,
-    grace: float = ProcessSettings().shutdown_grace,
-    options: ServeOptions | None = None,
+    metrics: Sockets | None = None,
+    has_docs: bool = False,
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP.
 
-    `nohup` is respected. Active runs then have `grace` seconds to end; a second signal ends the
-    wait.
+    `nohup` is respected. Active runs then have some seconds to end; a second signal ends the wait.
     """
+    settings = settings or ProcessSettings()
     make_undumpable()
     stop = set_at_signals()
-    async with _serve(configs, sockets, options or ServeOptions()) as (agents, server):
+    serving = _serve(configs, sockets, metrics, settings, has_docs=has_docs)
+    async with serving as (agents, server):
         async with asyncio.TaskGroup() as group:
             starting = [
                 group.create_task(on_ready(agents)),
@@ -183,7 +180,7 @@ async def serve_until_signal(
             for task in starting:
                 task.cancel()
         stop.clear()
-        await drain(agents, server, stop, grace)
+        await drain(agents, server, stop, settings.shutdown_grace)
 
 
 def set_at_signals() -> asyncio.Event:
@@ -246,7 +243,7 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
 def _apps(
     agents: Sequence[HostedAgent],
     sockets: Sockets,
-    metrics_sockets: Sockets | None,
+    metrics: Sockets | None,
     memory_budget: MemoryBudget,
 ) -> list[tuple[ASGIApp, socket.socket]]:
     """Make an app for each agent, and one for its metrics if these have a socket.
@@ -262,11 +259,9 @@ def _apps(
         router = TeamRouter(members, memory_budget)
         of_agents[0] = LoopbackGuard(router) if sockets.address.is_loopback else router
     apps = list(zip(of_agents, sockets, strict=True))
-    if metrics_sockets:
-        apps += [
-            (agent.metrics_app(), sock) for agent, sock in zip(agents, metrics_sockets, strict=True)
-        ]
-        for agent, url in zip(agents, metrics_sockets.urls, strict=True):
+    if metrics:
+        apps += [(agent.metrics_app(), sock) for agent, sock in zip(agents, metrics, strict=True)]
+        for agent, url in zip(agents, metrics.urls, strict=True):
             _logger.info("the metrics of %s are at %s/metrics", agent.name, url)
     return apps
 
@@ -301,14 +296,6 @@ def _bound(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def _url(address: ListenAddress, port: int) -> str:
-    """Return the URL at which this machine reaches a port."""
-    is_any = address.host in ("0.0.0.0", "::", "localhost")  # noqa: S104
-    host = "127.0.0.1" if is_any else address.host
-    host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{port}"
 
 
 def make_undumpable() -> None:
