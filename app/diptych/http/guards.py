@@ -139,7 +139,7 @@ class BodyGuard:
                 share.admit(declared)
             counted = _counted(receive, share, self._max_body)
             if not self._is_relay:
-                send = _CountedAnswer(scope, share, receive, send).send
+                send = _counted_answer(scope, share, receive, send)
             await self._app(scope, counted, send)
         except _Refused as error:
             await _refuse(error.error, scope, receive, send, has_ended=error.has_ended)
@@ -172,38 +172,31 @@ def _counted(receive: Receive, share: Share, max_body: int) -> Receive:
     return receive_counted
 
 
-class _CountedAnswer:
-    """Sends a reply; a large one of known length only if memory allows two copies."""
+def _counted_answer(scope: Scope, share: Share, receive: Receive, send: Send) -> Send:
+    """Wrap `send`: a large reply of known length needs memory for two copies."""
+    is_replaced = False
 
-    def __init__(self, scope: Scope, share: Share, receive: Receive, send: Send) -> None:
-        self._scope = scope
-        self._share = share
-        self._receive = receive
-        self._send = send
-        self._is_replaced = False
-
-    async def send(self, message: Message) -> None:
-        if self._is_replaced:
+    async def send_counted(message: Message) -> None:
+        nonlocal is_replaced
+        if is_replaced:
             return
         if message["type"] == "http.response.start":
-            await self._start(message)
-        elif len(message.get("body", b"")) <= LARGE_ANSWER:
-            await self._send(message)
-        else:  # the server takes the second part when it has sent most of the first
-            await self._send({**message, "more_body": True})
-            await self._send({**message, "body": b""})
-
-    async def _start(self, message: Message) -> None:
-        length = next((int(v) for n, v in message["headers"] if n == b"content-length"), 0)
-        if length > LARGE_ANSWER:
+            length = next((int(v) for n, v in message["headers"] if n == b"content-length"), 0)
             try:
-                self._share.admit(2 * length)
+                if length > LARGE_ANSWER:
+                    share.admit(2 * length)
             except Overloaded as error:
-                self._is_replaced = True
-                answer = request_error_response(self._scope["path"], error)
-                await answer(self._scope, self._receive, self._send)
+                is_replaced = True
+                await request_error_response(scope["path"], error)(scope, receive, send)
                 return
-        await self._send(message)
+            await send(message)
+        elif len(message.get("body", b"")) <= LARGE_ANSWER:
+            await send(message)
+        else:  # the server takes the second part when it has sent most of the first
+            await send({**message, "more_body": True})
+            await send({**message, "body": b""})
+
+    return send_counted
 
 
 async def _refuse(
