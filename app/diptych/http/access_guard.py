@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.access.bearer import AGENT_HEADER, Authenticator, Unauthorized
@@ -31,7 +32,6 @@ whose pages have other proof (`http.logins`)."""
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
 """What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""
-_AGENT_HEADER = AGENT_HEADER.lower().encode()
 _audit = logging.getLogger("diptych.audit")
 
 
@@ -55,8 +55,9 @@ class AccessPolicy:
 
     async def caller(self, scope: Scope) -> Caller:
         """Return the caller of a request. Raises `Unauthorized`."""
-        header, agent = _values(scope, b"authorization"), _values(scope, _AGENT_HEADER)
-        about = header, agent[0] if len(agent) == 1 else ""
+        headers = Headers(scope=scope)
+        agent = headers.getlist(AGENT_HEADER)
+        about = headers.getlist("authorization"), agent[0] if len(agent) == 1 else ""
         try:
             subject = self.authenticator.subject(*about)
         except Unauthorized as error:
@@ -88,7 +89,7 @@ class AccessGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_signed = scope["method"] == "POST" and scope["path"] in self._policy.signed_paths
         is_open = scope["path"] in OPEN_PATHS and not self._needs
-        if is_signed or (is_open and not _values(scope, b"authorization")):
+        if is_signed or (is_open and "authorization" not in Headers(scope=scope)):
             set_caller(Caller(None, frozenset()))
             await self._app(scope, receive, send)
             return
@@ -135,10 +136,6 @@ class AccessGuard:
             "why": why,
         }
         _audit.warning("%s", json.dumps(line, ensure_ascii=True))
-
-
-def _values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for header, value in scope["headers"] if header == name]
 
 
 def _challenge(error: Unauthorized) -> str:

@@ -11,7 +11,7 @@ import re
 import secrets
 from contextlib import suppress
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,7 +26,7 @@ DRAIN_BYTES = 8 * MAX_BODY  # of a refused body, read after the answer …
 DRAIN_SECONDS = 2.0  # … for at most so long
 LARGE_ANSWER = 2**15  # bytes, from which an answer is counted
 _LOCAL_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
-_REQUEST_ID = re.compile(rb"[\w.:/+=@~-]{1,128}", re.ASCII)
+_REQUEST_ID = re.compile(r"[\w.:/+=@~-]{1,128}", re.ASCII)
 _NOT_JSON, _TOO_LARGE = "unsupported_media_type", "body_too_large"
 _WIDE = b"\\u"  # may stand for a character that makes its whole text wide
 
@@ -38,9 +38,9 @@ class RequestIds:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sent = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        sent = Headers(scope=scope).getlist("x-request-id")
         is_valid = len(sent) == 1 and _REQUEST_ID.fullmatch(sent[0])
-        request_id = str(sent[0], "ascii") if is_valid else f"req-{secrets.token_hex(16)}"
+        request_id = sent[0] if is_valid else f"req-{secrets.token_hex(16)}"
         scope[REQUEST_ID] = request_id
 
         async def send_with_id(message: Message) -> None:
@@ -135,7 +135,7 @@ class BodyGuard:
         share = self._memory_budget.share(str(subject) if subject else "")
         set_share(share)
         try:
-            if declared := _declared_length(scope):
+            if declared := _declared_length(Headers(scope=scope)):
                 share.admit(declared)
             counted = _counted(receive, share, self._max_body)
             if not self._is_relay:
@@ -239,22 +239,22 @@ def _too_large(max_body: int) -> InvalidRequest:
 
 
 def _body_refusal(scope: Scope, max_body: int) -> InvalidRequest | None:
-    headers = dict(scope["headers"])
-    length = headers.get(b"content-length", b"0")
-    if length.isdigit() and int(length) > max_body:
+    headers = Headers(scope=scope)
+    if _declared_length(headers) > max_body:
         return _too_large(max_body)
-    if length == b"0" and b"transfer-encoding" not in headers:
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return None
-    if any(coding != "identity" for coding in _header_values(scope, b"content-encoding")):
+    if any(coding.lower() != "identity" for coding in headers.getlist("content-encoding")):
         # One reader decodes it, and another takes it as it is.
         message = "send the body as it is, without Content-Encoding"
         return InvalidRequest(message, code="unsupported_content_encoding")
-    if _header_values(scope, b"transfer-encoding") not in ([], ["chunked"]):
+    codings = [coding.lower() for coding in headers.getlist("transfer-encoding")]
+    if codings not in ([], ["chunked"]):
         message = "the only transfer coding known here is chunked"
         return InvalidRequest(message, code="not_implemented")
-    media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    is_json = media_type == b"application/json" or (
-        media_type == b"application/a2a+json" and is_rest_path(scope["path"])
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = media_type == "application/json" or (
+        media_type == "application/a2a+json" and is_rest_path(scope["path"])
     )
     if is_json:
         return None
@@ -262,22 +262,20 @@ def _body_refusal(scope: Scope, max_body: int) -> InvalidRequest | None:
     return InvalidRequest(message, code=_NOT_JSON)
 
 
-def _declared_length(scope: Scope) -> int:
-    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    return int(lengths[0]) if lengths and lengths[0].isdigit() else 0
+def _declared_length(headers: Headers) -> int:
+    length = headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() else 0
 
 
 def _host_refusal(scope: Scope) -> InvalidRequest | None:
-    hosts = _header_values(scope, b"host")
+    headers = Headers(scope=scope)
+    hosts = [host.lower() for host in headers.getlist("host")]
     if not hosts or not all(map(_LOCAL_HOST.fullmatch, hosts)):
         message = "this agent listens on loopback; ask it as localhost"
         return InvalidRequest(message, code="foreign_host")
-    origins = [re.sub(r"^https?://", "", origin) for origin in _header_values(scope, b"origin")]
+    sent = (origin.lower() for origin in headers.getlist("origin"))
+    origins = [re.sub(r"^https?://", "", origin) for origin in sent]
     if all(map(_LOCAL_HOST.fullmatch, origins)):
         return None
     message = "web pages of other hosts may not use this agent"
     return InvalidRequest(message, code="foreign_origin")
-
-
-def _header_values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1").lower() for header, value in scope["headers"] if header == name]
