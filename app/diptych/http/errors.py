@@ -184,7 +184,7 @@ def error_response(
 ) -> Response:
     """Return an error response in the path's format; `body` is in OpenAI's."""
     error = body["error"]
-    reason = str(error["code"] or _title(status)).upper()
+    reason = str(error["code"] or HTTPStatus(status).phrase).upper()
     media_type = _JSON
     if path in _RPC_PATHS:
         body = _rpc_error(path, status, error["message"], reason)
@@ -192,7 +192,7 @@ def error_response(
         body = _rest_error(status, error["message"], reason)
     elif not path.startswith("/v1/"):
         media_type = "application/problem+json"
-        title = _title(status)
+        title = HTTPStatus(status).phrase
         body = {
             "type": "about:blank",
             "title": title,
@@ -245,13 +245,6 @@ def _rpc_error(path: str, status: int, message: str, reason: str) -> dict[str, A
 def _error_info(reason: str) -> dict[str, Any]:
     kind = "type.googleapis.com/google.rpc.ErrorInfo"
     return {"@type": kind, "reason": reason, "domain": "diptych.dev"}
-
-
-def _title(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
 
 
 # What pydantic finds
@@ -371,7 +364,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         404: f"there is nothing at {request.url.path}",
         405: f"{request.method} is not possible at {request.url.path}",
     }.get(error.status_code, str(error.detail))
-    code = _title(error.status_code).lower().replace(" ", "_")
+    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     body = error_body(message, "invalid_request_error", code=code)
     headers = error.headers
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods_of(request)):
