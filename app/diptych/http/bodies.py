@@ -45,6 +45,14 @@ class RunOptions(Body):
     )
 
 
+async def parsed(raw: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Parse a body. Raises `InvalidRequest`."""
+    try:
+        return await read_strictly(raw)
+    except ValueError as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
+
+
 class _JsonRequest(Request):
     """A request whose JSON has already been parsed."""
 
@@ -67,11 +75,7 @@ class JsonRoute(APIRoute):
         async def read_and_handle(request: Request) -> Response:
             read = _JsonRequest(request.scope, request.receive)
             if raw := await read.body():
-                try:
-                    read.value = await read_strictly(raw)
-                except ValueError as error:
-                    message = f"the body is not valid JSON: {error}"
-                    raise InvalidRequest(message, code="invalid_json") from error
+                read.value = await parsed(raw)
             return await handle(read)
 
         return read_and_handle

@@ -23,13 +23,12 @@ from diptych.access.signatures import (
 )
 from diptych.core.errors import InvalidRequest, RequestError
 from diptych.core.messages import Message
-from diptych.http.bodies import json_router
+from diptych.http.bodies import json_router, parsed
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import reply
 from diptych.http.run_request import idempotency_key, origin, read_idempotency_key
 from diptych.http.views import run_view
 from diptych.manifest.settings import TriggerConfig
-from diptych.net.strict_reading import read_strictly
 from diptych.runs.request import RunRequest
 from diptych_cel.expressions import DeliveryFacts, EvaluationFailed, Expression
 
@@ -67,7 +66,7 @@ def trigger_routes(runs: GuardedRuns, triggers: Sequence[TriggerConfig]) -> APIR
         body = await request.body()
         if trigger.signature != "none":
             _authenticate(trigger, headers, body)
-        facts = DeliveryFacts(await _parsed(body), _without_secrets(headers))
+        facts = DeliveryFacts(await parsed(body), _without_secrets(headers))
         if trigger.when and not _evaluated(trigger, "when", facts):
             response.status_code = 200
             return {"skipped": True}
@@ -92,13 +91,6 @@ def _authenticate(trigger: TriggerConfig, headers: Mapping[str, str], body: byte
         message = f"the trigger's secret is {error}"
         raise RequestError(message, code="secret_missing") from None
     set_caller(Caller(subject, frozenset({Right.ASK})))
-
-
-async def _parsed(body: bytes) -> object:
-    try:
-        return await read_strictly(body)
-    except ValueError as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
 
 
 def _without_secrets(headers: Mapping[str, str]) -> dict[str, str]:
