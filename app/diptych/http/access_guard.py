@@ -1,6 +1,5 @@
 """Authenticates every request before it reaches a route."""
 
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,6 +12,7 @@ from diptych.access.bearer import AGENT_HEADER, Authenticator, Unauthorized
 from diptych.access.caller import Caller, Forbidden, set_caller
 from diptych.access.grants import Grant, Right, rights_of
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS
+from diptych.http.audit import write_line
 from diptych.http.errors import error_body, error_response, request_error_response
 from diptych.http.page.routes import PAGE_PATHS
 from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, START_PATH
@@ -32,7 +32,6 @@ whose pages have other proof (`http.logins`)."""
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
 """What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""
-_audit = logging.getLogger("diptych.audit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class AccessGuard:
             "path": without_tokens(scope["path"])[:200],
             "why": why,
         }
-        _audit.warning("%s", json.dumps(line, ensure_ascii=True))
+        write_line(logging.WARNING, line)
 
 
 def _challenge(error: Unauthorized) -> str:

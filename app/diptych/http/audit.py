@@ -5,7 +5,7 @@ Decisions on approvals and answers to questions are logged for unknown callers t
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -84,8 +84,6 @@ def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: 
     if caller.subject is None and not is_decision:
         return
     level = logging.WARNING if refusal or is_decision else logging.INFO
-    if not _audit.isEnabledFor(level):
-        return
     line = {
         "subject": str(caller.subject or "anybody"),
         "right": right.value,
@@ -99,6 +97,11 @@ def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: 
         line["why"] = refusal or _shown(noted.why, 300)
     if noted.outcome == "unconfirmed":
         line["decision"] = noted.decision
+    write_line(level, line)
+
+
+def write_line(level: int, line: Mapping[str, str]) -> None:
+    """Write a line of the audit log."""
     _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))
 
 

@@ -5,7 +5,6 @@ may only ask. The delivery's id is the idempotency key, so that a delivery that 
 one run.
 """
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from diptych.access.signatures import (
 )
 from diptych.core.errors import InvalidRequest, RequestError
 from diptych.core.messages import Message
+from diptych.http.audit import write_line
 from diptych.http.bodies import json_router, parsed
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import reply
@@ -39,7 +39,6 @@ _STARTED = reply(
 )
 _SKIPPED = {"description": '`{"skipped": true}`: the trigger\'s `when` is false.'}
 _STARTED["responses"][200] = _SKIPPED
-_audit = logging.getLogger("diptych.audit")
 
 
 def signed_paths(triggers: Sequence[TriggerConfig]) -> frozenset[str]:
@@ -85,7 +84,7 @@ def _authenticate(trigger: TriggerConfig, headers: Mapping[str, str], body: byte
         verify(trigger.signature, secret, headers, body, time.time())
     except InvalidSignature as error:
         line = {"subject": str(subject), "right": "ask", "outcome": "refused", "why": str(error)}
-        _audit.warning("%s", json.dumps(line))
+        write_line(logging.WARNING, line)
         raise RequestError(str(error), code="invalid_signature") from None
     except ValueError as error:
         message = f"the trigger's secret is {error}"
