@@ -52,9 +52,14 @@ class Caller:
     approves_own: bool = False
 
     @property
+    def name(self) -> str:
+        """The subject as records show it; "" without one."""
+        return str(self.subject) if self.subject else ""
+
+    @property
     def owner(self) -> str:
         """The owner of the caller's sessions in the store; "" without a subject."""
-        return owner_key(str(self.subject)) if self.subject else ""
+        return owner_key(self.name)
 
     def may(self, right: Right) -> bool:
         return right in self.rights

@@ -70,8 +70,7 @@ class GuardedRuns:
         with audited(caller, Right.ASK, "resume", run_id):
             await self._check_own(caller, run_id)
             self._admit(caller)
-            subject = str(caller.subject) if caller.subject else ""
-            return _public(await self._runs.resume(run_id, origin, max_steps, subject))
+            return _public(await self._runs.resume(run_id, origin, max_steps, caller.name))
 
     async def own_entry(self, run_id: str) -> RunEntry:
         """Return one of the caller's own runs. Raises `RunNotFound`, `ForeignRun`."""
@@ -169,9 +168,8 @@ class GuardedRuns:
         with audited(caller, Right.ASK, "answer", run_id) as noted:
             noted.call = call_id
             await self._check_own(caller, run_id)
-            subject = str(caller.subject) if caller.subject else ""
             content = {CALLER_OUTPUT: result}
-            given = InputReply("accept", content, subject, input_id=answer_id)
+            given = InputReply("accept", content, caller.name, input_id=answer_id)
             await self._runs.answer(run_id, call_id, given)
             noted.decision = noted.outcome = "accept"
 
@@ -185,8 +183,7 @@ class GuardedRuns:
         caller = current_caller()
         with audited(caller, Right.ASK, "clear", run_id):
             await self._check_own(caller, run_id)
-            subject = str(caller.subject) if caller.subject else ""
-            return await self._runs.clear_messages(run_id, subject)
+            return await self._runs.clear_messages(run_id, caller.name)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
         """Cancel a run of the caller's own, or any by right; see `RunService.cancel`."""

@@ -131,8 +131,7 @@ class BodyGuard:
         if refusal:
             await _refuse(refusal, scope, receive, send)
             return
-        subject = current_caller().subject
-        share = self._memory_budget.share(str(subject) if subject else "")
+        share = self._memory_budget.share(current_caller().name)
         set_share(share)
         try:
             if declared := _declared_length(Headers(scope=scope)):

@@ -116,8 +116,9 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
             reader = await _reader(response_id, runs, name)
             return json_response(await reader.now(), headers=reader.headers)
         except RunNotFound:  # the right to cancel it is not that to read it
-            reader = ResponseReader(runs, ResponseState(name, entry, Part()))
-            return json_response(reader.bare(), headers=reader.headers)
+            state = ResponseState(name, entry, Part())
+            headers = ResponseReader(runs, state).headers
+            return json_response(state.response(), headers=headers)
 
     @router.delete(f"{PATH}/{{response_id}}", **reply("DeletedResponse", "It is forgotten.", 409))
     async def delete_response(response_id: str) -> dict[str, Any]:
@@ -148,10 +149,6 @@ class ResponseReader(RunReader):
     async def now(self) -> dict[str, Any]:
         """Return the response as recorded."""
         return fed(self._state, await self._runs.records(self._run_id)).response()
-
-    def bare(self) -> dict[str, Any]:
-        """Return the response without its content, for callers who may not read it."""
-        return self._state.response()
 
     async def answered(self) -> dict[str, Any]:
         """Wait for the part's end and return the response. Raises `RunFailed`."""
