@@ -10,7 +10,7 @@ import pytest
 from a2a.client import Client
 from a2a.types import Message, Part, Role, SendMessageRequest
 from support.a2a_wires import Wire, client_over, over_each_wire
-from support.model_server import ModelServer, model_server, silence
+from support.model_server import ModelServer, model_server
 from support.stack import Stage, stage
 
 from diptych.manifest.settings import TimeoutConfig
@@ -83,15 +83,3 @@ async def test_a_task_goes_on_when_its_a2a_client_has_gone(wire: Wire, stream: b
 
 async def told(client: Client, request: SendMessageRequest) -> list[Any]:
     return [event async for event in client.send_message(request)]
-
-
-@pytest.mark.parametrize("stream", STREAM)
-async def test_a_client_that_asked_for_it_ends_its_run_by_hanging_up_before_the_first_word(
-    stream: bool,
-) -> None:
-    async with waiting(silence) as (helper, model):
-        run_id = await hang_up_on(helper, model, stream=stream, on_disconnect="cancel")
-        async with asyncio.timeout(1):
-            await model.hung_up.wait()
-            assert (await helper.ended(run_id))["status"] == "aborted"
-        assert (await helper.facts())[-1] == "aborted"

@@ -14,7 +14,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 from support.browser import CHROMIUM, ask, browsing, chromium, shows
 from support.model_server import breaks_off, model_server
-from support.stack import Stage, agent, box, call, listening, stage, stages, until
+from support.stack import BEYOND, Stage, agent, box, call, listening, stage, stages, until
 from support.tcp_proxy import tcp_proxy
 
 from diptych.access.grants import Grant, Grantee, Right
@@ -636,8 +636,8 @@ async def beyond(config: AgentConfig) -> AsyncIterator[str]:
     """Serve an agent as beyond loopback, where it asks who asks, on a socket of loopback."""
     async with (
         open_http_session() as session,
-        HostedAgent(config, session) as served,
-        listening(served.app(on_loopback=False)) as url,
+        HostedAgent(config, session, shared=BEYOND) as served,
+        listening(served.app()) as url,
     ):
         yield url
 

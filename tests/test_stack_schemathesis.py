@@ -18,7 +18,7 @@ from support.stack import listening
 
 from diptych.manifest.loader import LocalOptions, load_agents
 from diptych.models.connection import open_http_session
-from diptych.serve.hosted_agent import HostedAgent
+from diptych.serve.hosted_agent import HostedAgent, ProcessParts
 
 pytestmark = [pytest.mark.long, pytest.mark.no_cover]
 
@@ -51,9 +51,13 @@ async def served(folder: Path, manifest: str) -> AsyncIterator[str]:
     file.write_text(manifest)
     local = LocalOptions({"AGENT_KEYS_CI": KEY})
     (configured,) = load_agents([file], local).resolve(["http://127.0.0.1:1"])
-    async with open_http_session() as session, HostedAgent(configured, session) as agent:
-        async with listening(agent.app(on_loopback=False, has_docs=True)) as url:
-            yield url
+    shared = ProcessParts(on_loopback=False, has_docs=True)
+    async with (
+        open_http_session() as session,
+        HostedAgent(configured, session, shared=shared) as agent,
+        listening(agent.app()) as url,
+    ):
+        yield url
 
 
 async def attack(url: str, document: Path, *options: str) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from mcp.server import MCPServer
 from support import hostile
 from support.authorization_server import AuthorizationServer, Guarded, Token, query_of
 from support.redis_server import redis_server
-from support.stack import stage
+from support.stack import BEYOND, stage
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.cli.cluster.kubectl import ClusterFlags
@@ -86,7 +86,7 @@ class Replica:
 
     def __init__(self, served: HostedAgent) -> None:
         self.served = served
-        self.transport = httpx.ASGITransport(served.app(on_loopback=False))
+        self.transport = httpx.ASGITransport(served.app())
 
     def as_(self, name: str = "") -> httpx.AsyncClient:
         headers = {"authorization": f"Bearer key-of-{name}"} if name else {}
@@ -129,7 +129,10 @@ class Replica:
 
 @asynccontextmanager
 async def replica(config: AgentConfig) -> AsyncIterator[Replica]:
-    async with open_http_session() as session, HostedAgent(config, session) as served:
+    async with (
+        open_http_session() as session,
+        HostedAgent(config, session, shared=BEYOND) as served,
+    ):
         await served.wait_for_first_connect()
         yield Replica(served)
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from langchain_openai import ChatOpenAI
 from mcp import Client, MCPError
 from openai import AsyncOpenAI
-from support.stack import Stage, agent, box, frames, stages, text_of, until
+from support.stack import BEYOND, Stage, agent, box, frames, stages, text_of, until
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.http.team_router import TeamMember, TeamRouter
@@ -241,9 +241,9 @@ async def _door(
         for name in NAMES:
             access = AccessConfig(keys=keys, grants=tuple(grants[name]))
             config: AgentConfig = agent("{}", "Hello!", name=name, access=access)
-            hosted = await stack.enter_async_context(HostedAgent(config, session))
+            hosted = await stack.enter_async_context(HostedAgent(config, session, shared=BEYOND))
             members[name] = TeamMember(
-                hosted.app(on_loopback=False), hosted.runs.entry, hosted.rights
+                hosted.profile, hosted.app(), hosted.runs.entry, hosted.rights
             )
         transport = httpx.ASGITransport(TeamRouter(members, MemoryBudget()))
         client = httpx.AsyncClient(transport=transport, base_url="http://team")

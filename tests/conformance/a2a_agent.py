@@ -132,7 +132,7 @@ async def main() -> None:
             hosted = HostedAgent(named, http, url=url, in_process=backends)
             await stack.enter_async_context(hosted)
             await hosted.wait_until_tried()
-            return hosted.app(on_loopback=True)
+            return hosted.app()
 
         typed = {start: await app_of(start, schema) for start, schema in SCHEMAS.items()}
         door = Door(model, await app_of("kit", None), typed)

@@ -108,9 +108,11 @@ async def replicas(
 
 
 @asynccontextmanager
-async def _faced(rooms: House, *, on_loopback: bool = False, **bounds: Any) -> AsyncIterator[Face]:
+async def _faced(
+    rooms: House, *, on_loopback: bool = False, inputs: tuple[str, ...] = (), **bounds: Any
+) -> AsyncIterator[Face]:
     stores = rooms.runs._stores
-    card = AgentProfile(NAME, "Helps.", "1.0.0")
+    card = AgentProfile(NAME, "Helps.", "1.0.0", inputs=inputs)
     served = AppDependencies(card, rooms.runs, stores, _ready, _no_metrics, **bounds)
     app = create_app(served, on_loopback=on_loopback)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

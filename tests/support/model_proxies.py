@@ -18,7 +18,7 @@ from diptych.model_proxy.config import FILE, config_file
 from diptych.model_proxy.process import ModelProxy
 from diptych.models.connection import open_http_session
 from diptych.net.memory_budget import MemoryBudget
-from diptych.serve.http_server import run_http_servers
+from diptych.serve.http_server import run_http_server
 from diptych.serve.process import ListenAddress, Sockets
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -219,7 +219,7 @@ async def proxy(files: Files, memory: int | None = None) -> AsyncIterator[Served
     async with (
         open_http_session() as http,
         ModelProxy(config_file(files.folder), http, budget) as put_together,
-        run_http_servers([(put_together.app, next(iter(sockets)))], budget),
+        run_http_server([(put_together.app, next(iter(sockets)))], budget),
         aiohttp.ClientSession(auto_decompress=False) as client,
     ):
         yield Served(sockets.urls[0], client, put_together)

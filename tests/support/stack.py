@@ -29,7 +29,7 @@ from diptych.manifest.settings import (
 from diptych.manifest.telemetry import TelemetrySettings
 from diptych.models.connection import open_http_session
 from diptych.runs.definition import AgentDefinition
-from diptych.serve.hosted_agent import HostedAgent
+from diptych.serve.hosted_agent import HostedAgent, ProcessParts
 from diptych.serve.process import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
 
 USUAL = TimeoutConfig(connect=5.0, first_byte=20.0, idle=20.0, total=60.0)
@@ -144,11 +144,14 @@ class Stage:
         return [event["event_type"] for event in await self.memory(**query)]
 
 
+BEYOND = ProcessParts(on_loopback=False)
+
+
 @asynccontextmanager
 async def beyond_loopback(config: AgentConfig) -> AsyncIterator[httpx.AsyncClient]:
     """An agent as it is served beyond loopback, where it asks who asks; no socket is opened."""
-    async with open_http_session() as session, HostedAgent(config, session) as agent:
-        transport = httpx.ASGITransport(agent.app(on_loopback=False))
+    async with open_http_session() as session, HostedAgent(config, session, shared=BEYOND) as agent:
+        transport = httpx.ASGITransport(agent.app())
         async with httpx.AsyncClient(transport=transport, base_url="http://helper") as http:
             yield http
 

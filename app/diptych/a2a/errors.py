@@ -12,7 +12,6 @@ from a2a.utils.errors import (
 )
 
 from diptych.access.caller import Forbidden
-from diptych.access.limits import LimitExceeded
 from diptych.core.errors import (
     NotAnswered,
     Overloaded,
@@ -55,16 +54,14 @@ class ErrorTranslation:
             raise _translated(error) from error
 
 
-def _translated(error: Exception) -> A2AError:  # noqa: C901, PLR0912 - a table
+def _translated(error: Exception) -> A2AError:  # noqa: C901 - a table
     match error:
         case RunNotFound() | RunLost():
             return TaskNotFoundError(error.message)
         case Forbidden():
             return UnsupportedOperationError(str(error), {"code": "forbidden"})
-        case LimitExceeded():
-            return _retry(error.message, "too_many_runs", error.retry_after)
         case Overloaded():
-            return _retry(str(error), error.code, error.retry_after)
+            return _retry(error.message, error.code, error.retry_after)
         case RunEnded():
             return UnsupportedOperationError(_TASK_ENDED)
         case SessionBusy():

@@ -5,36 +5,39 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from diptych.access.grants import Right, Subject
+from diptych.core.errors import RequestError
 from diptych.ports.ids import OWNER_END, owned_session, owner_key, owner_of
 
 
-class Forbidden(Exception):
-    """The caller lacks a right. Messages name the right, never the object."""
-
-    def __init__(self, right: Right) -> None:
-        super().__init__(f"this needs the right {right.value!r}")
-        self.right = right
-
-
-class OwnRun(Forbidden):
-    """An approver may not decide on its own run, nor on one started on its behalf.
+class Forbidden(RequestError):
+    """The caller lacks a right. Messages name the right, never the object.
 
     `why` is for the audit log.
     """
 
+    code = "forbidden"
+
+    def __init__(self, right: Right, message: str = "", why: str = "") -> None:
+        super().__init__(message or f"this needs the right {right.value!r}")
+        self.why = why or f"it lacks the right {right.value}"
+
+
+class OwnRun(Forbidden):
+    """An approver may not decide on its own run, nor on one started on its behalf."""
+
     def __init__(self, *, is_on_behalf: bool = False) -> None:
-        super().__init__(Right.APPROVE)
-        self.why = "run started on its behalf" if is_on_behalf else "its own run"
+        why = "run started on its behalf" if is_on_behalf else "its own run"
         whose = "started on your behalf" if is_on_behalf else "of your own"
-        self.args = (f"you may not decide approvals in a run {whose}; somebody else must",)
+        message = f"you may not decide approvals in a run {whose}; somebody else must"
+        super().__init__(Right.APPROVE, message, why)
 
 
 class ForeignRun(Forbidden):
     """Only the owner of its session may steer or resume a run; no right allows it to others."""
 
     def __init__(self) -> None:
-        super().__init__(Right.ASK)
-        self.args = ("only the owner of its session may steer or resume a run",)
+        message = "only the owner of its session may steer or resume a run"
+        super().__init__(Right.ASK, message, "the session belongs to another subject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,14 @@ class Caller:
     approves_own: bool = False
 
     @property
+    def name(self) -> str:
+        """The subject as records show it; "" without one."""
+        return str(self.subject) if self.subject else ""
+
+    @property
     def owner(self) -> str:
         """The owner of the caller's sessions in the store; "" without a subject."""
-        return owner_key(str(self.subject)) if self.subject else ""
+        return owner_key(self.name)
 
     def may(self, right: Right) -> bool:
         return right in self.rights

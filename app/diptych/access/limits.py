@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diptych.core.errors import SubjectOverloaded
+
 MINUTE = 60.0  # seconds
 MAX_SUBJECTS = 10_000  # with a count of started runs
 
@@ -16,13 +18,10 @@ class Limits:
     runs_per_minute: int | None = None
 
 
-class LimitExceeded(Exception):
+class LimitExceeded(SubjectOverloaded):
     """A subject has too many runs. `retry_after` is in whole seconds, at least 1."""
 
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.message = message
-        self.retry_after = retry_after
+    code = "too_many_runs"
 
 
 class RunLimiter:
@@ -40,7 +39,7 @@ class RunLimiter:
         """
         at_once, per_minute = self._limits.runs_at_once, self._limits.runs_per_minute
         if at_once is not None and unfinished() >= at_once:
-            raise LimitExceeded(f"{subject} has {at_once} unfinished runs, its limit", 1)
+            raise LimitExceeded(f"{subject} has {at_once} unfinished runs, its limit")
         if per_minute is not None:
             self._note_begun(subject, per_minute)
 
@@ -52,7 +51,8 @@ class RunLimiter:
         self._begun[subject] = begun  # at the end: in order of last use
         if len(begun) >= most:
             wait = int(begun[0] + MINUTE - now) + 1
-            raise LimitExceeded(f"{subject} has started {most} runs in a minute, its limit", wait)
+            message = f"{subject} has started {most} runs in a minute, its limit"
+            raise LimitExceeded(message, retry_after=wait)
         begun.append(now)
         while len(self._begun) > MAX_SUBJECTS:
             del self._begun[next(iter(self._begun))]

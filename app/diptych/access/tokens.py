@@ -47,7 +47,7 @@ class UnknownKey(InvalidToken):
 class Issuer:
     """A trusted issuer of tokens, and the claims that name the subject.
 
-    With `is_cluster` the tokens belong to ServiceAccounts; `agents` returns those of Agents, and
+    With `is_cluster` the tokens belong to ServiceAccounts; `agents` are those of Agents, and
     `pooled` the Agents whose calls come from a pool, each with the pool's ServiceAccount.
     """
 
@@ -57,8 +57,8 @@ class Issuer:
     user_claim: str = "sub"
     groups_claim: str = "groups"
     is_cluster: bool = False
-    agents: Callable[[], frozenset[str]] = frozenset
-    pooled: Callable[[], frozenset[tuple[str, str]]] = frozenset
+    agents: frozenset[str] = frozenset()
+    pooled: frozenset[tuple[str, str]] = frozenset()
     verified: dict[str, tuple[Sequence[Mapping[str, Any]], Claims]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -132,9 +132,9 @@ class Issuer:
         if not str(sub).startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):  # noqa: PLR2004
             raise InvalidToken("the token does not belong to a ServiceAccount")
         name = "/".join(parts)
-        if agent and (agent, name) in self.pooled():
+        if agent and (agent, name) in self.pooled:
             return Subject("agent", agent)
-        return Subject("agent" if name in self.agents() else "serviceaccount", name)
+        return Subject("agent" if name in self.agents else "serviceaccount", name)
 
 
 @lru_cache(MAX_VERIFIED)

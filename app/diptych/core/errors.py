@@ -18,6 +18,7 @@
     │   ├── RunNotFound             there was never such a run
     │   ├── RunLost                 the run existed, but its log is gone
     │   ├── TooManyMessages         the run accepts no more messages
+    │   ├── Forbidden               (access.caller) the caller lacks a right
     │   └── Overloaded              no capacity, or the process is shutting down
     │       └── SubjectOverloaded   … for this subject
     └── PortError                   an external failure; `__cause__` has the reason

@@ -1,18 +1,19 @@
 """Authenticates every request before it reaches a route."""
 
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.access.bearer import AGENT_HEADER, Authenticator, Unauthorized
-from diptych.access.caller import Caller, set_caller
+from diptych.access.caller import Caller, Forbidden, set_caller
 from diptych.access.grants import Grant, Right, rights_of
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS
-from diptych.http.errors import error_body, error_response
+from diptych.http.audit import write_line
+from diptych.http.errors import error_body, error_response, request_error_response
 from diptych.http.page.routes import PAGE_PATHS
 from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, START_PATH
 from diptych.net.redaction import without_tokens
@@ -31,8 +32,6 @@ whose pages have other proof (`http.logins`)."""
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
 """What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""
-_AGENT_HEADER = AGENT_HEADER.lower().encode()
-_audit = logging.getLogger("diptych.audit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,9 @@ class AccessPolicy:
 
     async def caller(self, scope: Scope) -> Caller:
         """Return the caller of a request. Raises `Unauthorized`."""
-        header, agent = _values(scope, b"authorization"), _values(scope, _AGENT_HEADER)
-        about = header, agent[0] if len(agent) == 1 else ""
+        headers = Headers(scope=scope)
+        agent = headers.getlist(AGENT_HEADER)
+        about = headers.getlist("authorization"), agent[0] if len(agent) == 1 else ""
         try:
             subject = self.authenticator.subject(*about)
         except Unauthorized as error:
@@ -86,15 +86,9 @@ class AccessGuard:
         self._needs = needs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if scope["method"] == "POST" and scope["path"] in self._policy.signed_paths:
-            set_caller(Caller(None, frozenset()))
-            await self._app(scope, receive, send)
-            return
+        is_signed = scope["method"] == "POST" and scope["path"] in self._policy.signed_paths
         is_open = scope["path"] in OPEN_PATHS and not self._needs
-        if is_open and not _values(scope, b"authorization"):
+        if is_signed or (is_open and "authorization" not in Headers(scope=scope)):
             set_caller(Caller(None, frozenset()))
             await self._app(scope, receive, send)
             return
@@ -126,11 +120,10 @@ class AccessGuard:
 
     async def _forbid(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         self._note(scope, str(caller.subject), "it has no right here", "forbidden")
-        message = f"this needs the right {(self._needs or Right.ASK).value!r}"
+        error = Forbidden(self._needs or Right.ASK)
         if self._policy.advice:
-            message = f"{message}: {self._policy.advice}"
-        body = error_body(message, "invalid_request_error", code="forbidden")
-        await error_response(scope["path"], 403, body)(scope, receive, send)
+            error.message += f": {self._policy.advice}"
+        await request_error_response(scope["path"], error)(scope, receive, send)
 
     def _note(self, scope: Scope, subject: str, why: str, reason: str) -> None:
         self._policy.on_refused(reason)
@@ -141,11 +134,7 @@ class AccessGuard:
             "path": without_tokens(scope["path"])[:200],
             "why": why,
         }
-        _audit.warning("%s", json.dumps(line, ensure_ascii=True))
-
-
-def _values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for header, value in scope["headers"] if header == name]
+        write_line(logging.WARNING, line)
 
 
 def _challenge(error: Unauthorized) -> str:

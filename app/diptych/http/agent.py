@@ -7,7 +7,6 @@ from fastapi import APIRouter
 
 from diptych.access.caller import current_caller
 from diptych.access.grants import Right
-from diptych.core.catalog import Catalog
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.bodies import json_router
 from diptych.http.health import Readiness, unavailable_value
@@ -16,9 +15,7 @@ from diptych.http.openapi import reply
 _SHOWN_KINDS = frozenset({"model", "server", "tool", "agent"})
 
 
-def agent_routes(
-    profile: AgentProfile, catalog: Callable[[], Catalog], readiness: Callable[[], Readiness]
-) -> APIRouter:
+def agent_routes(profile: AgentProfile, readiness: Callable[[], Readiness]) -> APIRouter:
     """Return the route that describes the agent."""
     router = json_router()
 
@@ -28,7 +25,7 @@ def agent_routes(
 
         Callers who may `read` are told why something is unavailable, others only that it is.
         """
-        offers = catalog()
+        offers = profile.catalog()
         fields = {"kind", "name"}
         if current_caller().may(Right.READ):
             fields.add("reason")

@@ -12,8 +12,9 @@ OLDER_CARD_PATHS = ("/.well-known/agent.json", "/a2a/v0.3/.well-known/agent-card
 URL of its own, for those that know no other."""
 
 MCP_PATH = "/mcp"
-MCP_TOOLS = "diptych.mcp_tools"
-"""Key of a scope: the tools that an agent lists for its whole team, one for each agent."""
+TEAM = "diptych.team"
+"""Key of a scope: the profiles of all agents that the caller may ask, at the address of a team;
+absent at an agent's own."""
 
 PREFIX = "diptych.prefix"
 """Key of a scope: the path below which `http.team_router` serves the agent; absent at its root."""

@@ -5,12 +5,12 @@ Decisions on approvals and answers to questions are logged for unknown callers t
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from diptych.access.caller import Caller, Forbidden, ForeignRun, OwnRun
+from diptych.access.caller import Caller, Forbidden
 from diptych.access.grants import Right
 from diptych.access.limits import LimitExceeded
 from diptych.core.errors import RequestError, RunNotFound
@@ -69,17 +69,13 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
     _note(caller, right, what, noted)
 
 
-def _refusal(error: Exception) -> str:
+def _refusal(error: Forbidden | LimitExceeded | RunNotFound) -> str:
     match error:
-        case OwnRun():
-            return error.why
-        case ForeignRun():
-            return "the session belongs to another subject"
         case Forbidden():
-            return f"it lacks the right {error.right.value}"
+            return error.why
         case LimitExceeded():
             return "its limit is reached"
-        case _:
+        case RunNotFound():
             return "not found, or it belongs to another subject"
 
 
@@ -88,8 +84,6 @@ def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: 
     if caller.subject is None and not is_decision:
         return
     level = logging.WARNING if refusal or is_decision else logging.INFO
-    if not _audit.isEnabledFor(level):
-        return
     line = {
         "subject": str(caller.subject or "anybody"),
         "right": right.value,
@@ -103,6 +97,11 @@ def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: 
         line["why"] = refusal or _shown(noted.why, 300)
     if noted.outcome == "unconfirmed":
         line["decision"] = noted.decision
+    write_line(level, line)
+
+
+def write_line(level: int, line: Mapping[str, str]) -> None:
+    """Write a line of the audit log."""
     _audit.log(level, "%s", json.dumps(line, ensure_ascii=True))
 
 

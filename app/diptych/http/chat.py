@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
-import orjson
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
@@ -22,8 +21,9 @@ from diptych.access.grants import Right
 from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest
 from diptych.core.waits import REQUESTS
+from diptych.http.agent_profile import TEAM, AgentProfile
 from diptych.http.answer_form import AskedForm, TypedOutput, read_answer_form
-from diptych.http.bodies import Body, RunOptions, json_router
+from diptych.http.bodies import Body, RunOptions, json_response, json_router
 from diptych.http.caller_calls import start_or_continue
 from diptych.http.completion_format import CompletionFormat
 from diptych.http.errors import RunFailed, run_error_body
@@ -41,6 +41,7 @@ from diptych.runs.answers import TURN, whole_answer
 from diptych.runs.model_caller import MODEL_WAIT
 from diptych.runs.request import RunRequest
 
+_STARTED = int(time.time())
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
 _EVENTS = Events(
     "With `stream`: each `data:` is a ChatCompletionChunk, the last one `[DONE]`. The frame of a "
@@ -131,28 +132,28 @@ def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
                 failure_frame=_failure_frame,
             )
         completion = await result_for_caller(request.receive, reader.completion(), on_disconnect)
-        return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
-
-    agent = model_entry(terms.name, int(time.time()))
+        return json_response(completion, headers=reader.headers)
 
     @router.get("/v1/models", **reply("ModelList", "The agent."))
-    async def list_models() -> dict[str, Any]:
+    async def list_models(request: Request) -> dict[str, Any]:
         """List the agent as the only model, if the caller may ask it."""
-        data = [agent] if current_caller().may(Right.ASK) else []
-        return {"object": "list", "data": data}
+        team: Sequence[AgentProfile] | None = request.scope.get(TEAM)
+        names = [terms.name] if current_caller().may(Right.ASK) else []
+        if team is not None:
+            names = [profile.name for profile in team]
+        return {"object": "list", "data": [_model(name) for name in names]}
 
     @router.get("/v1/models/{model}", **reply("Model", "The agent."))
     async def read_model(model: str) -> dict[str, Any]:
         """Read the agent as a model, by its name."""
         terms.check_model(model)
-        return agent
+        return _model(model)
 
     return router
 
 
-def model_entry(agent: str, created: int) -> dict[str, Any]:
-    """Write an agent as a model; `created` is a Unix time."""
-    return {"id": agent, "object": "model", "created": created, "owned_by": "diptych"}
+def _model(agent: str) -> dict[str, Any]:
+    return {"id": agent, "object": "model", "created": _STARTED, "owned_by": "diptych"}
 
 
 async def _read_chat(request: Request, body: ChatBody, terms: ChatTerms) -> _Chat:

@@ -18,8 +18,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match
 
-from diptych.access.caller import Forbidden
-from diptych.access.limits import LimitExceeded
 from diptych.core.errors import (
     DiptychError,
     InvalidRequest,
@@ -77,6 +75,8 @@ STATUS_OF_CODE = {
     "previous_response_not_found": 404,
     "item_not_found": 404,
     "unsupported_media_type": 415,
+    "unsupported_content_encoding": 415,
+    "not_implemented": 501,
     "body_too_large": 413,
     "foreign_host": 421,
     "foreign_origin": 403,
@@ -100,6 +100,8 @@ STATUS_OF_CODE = {
     "run_lost": 410,
 }
 _MODEL_FAILED = 502
+_REQUEST_KINDS = {429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+"""The `type` of an error, by its status."""
 _RETRY_AFTER = {"store_away": "2", "not_answered": "2", "store_full": "10", "handed_over": "1"}
 _RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
 _A2A_CONTENT_TYPE = -32005  # ContentTypeNotSupportedError (A2A, 5.4)
@@ -162,9 +164,9 @@ def run_error_body(code: str, message: str) -> dict[str, Any]:
     return error_body(message, kinds.get(code, "server_error"), code=code)
 
 
-def request_error_body(error: RequestError, status: int = 400) -> dict[str, Any]:
+def request_error_body(error: RequestError) -> dict[str, Any]:
     """Return the error for an invalid request."""
-    kind = "server_error" if status in _SERVER_ERRORS else "invalid_request_error"
+    kind = _REQUEST_KINDS.get(_status_of(error), "invalid_request_error")
     return error_body(error.message, kind, code=error.code, param=error.param)
 
 
@@ -182,7 +184,7 @@ def error_response(
 ) -> Response:
     """Return an error response in the path's format; `body` is in OpenAI's."""
     error = body["error"]
-    reason = str(error["code"] or _title(status)).upper()
+    reason = str(error["code"] or HTTPStatus(status).phrase).upper()
     media_type = _JSON
     if path in _RPC_PATHS:
         body = _rpc_error(path, status, error["message"], reason)
@@ -190,7 +192,7 @@ def error_response(
         body = _rest_error(status, error["message"], reason)
     elif not path.startswith("/v1/"):
         media_type = "application/problem+json"
-        title = _title(status)
+        title = HTTPStatus(status).phrase
         body = {
             "type": "about:blank",
             "title": title,
@@ -199,6 +201,19 @@ def error_response(
             **{name: error[name] for name in ("code", "param") if error[name]},
         }
     return Response(orjson.dumps(body), status, headers, media_type)
+
+
+def request_error_response(
+    path: str, error: RequestError, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the response for an invalid request, or one that there is no room for."""
+    if isinstance(error, Overloaded):
+        headers = {**(headers or {}), "Retry-After": str(error.retry_after)}
+    return error_response(path, _status_of(error), request_error_body(error), headers)
+
+
+def _status_of(error: RequestError) -> int:
+    return STATUS_OF_CODE.get(error.code, 400)
 
 
 def is_rest_path(path: str) -> bool:
@@ -230,13 +245,6 @@ def _rpc_error(path: str, status: int, message: str, reason: str) -> dict[str, A
 def _error_info(reason: str) -> dict[str, Any]:
     kind = "type.googleapis.com/google.rpc.ErrorInfo"
     return {"@type": kind, "reason": reason, "domain": "diptych.dev"}
-
-
-def _title(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
 
 
 # What pydantic finds
@@ -306,8 +314,6 @@ def add_error_handlers(app: Starlette) -> None:
     """
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(Forbidden, _on_forbidden)
-    app.add_exception_handler(LimitExceeded, _on_limit)
     app.add_exception_handler(RunFailed, _on_run_failed)
     app.add_exception_handler(StoreError, _on_store_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -317,9 +323,7 @@ def add_error_handlers(app: Starlette) -> None:
 
 async def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    status = STATUS_OF_CODE.get(error.code, 400)
-    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Overloaded) else {}
-    return error_response(request.url.path, status, request_error_body(error, status), headers)
+    return request_error_response(request.url.path, error)
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
@@ -331,18 +335,6 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
         message = problem.message.partition(", unable")[0]
         problem = InvalidRequest(message, param=problem.param, code="invalid_value")
     return await _on_request_error(request, problem)
-
-
-async def _on_forbidden(request: Request, error: Exception) -> Response:
-    body = error_body(str(error), "invalid_request_error", code="forbidden")
-    return error_response(request.url.path, STATUS_OF_CODE["forbidden"], body)
-
-
-async def _on_limit(request: Request, error: Exception) -> Response:
-    assert isinstance(error, LimitExceeded)
-    body = error_body(error.message, "rate_limit_error", code="too_many_runs")
-    headers = {"Retry-After": str(error.retry_after)}
-    return error_response(request.url.path, STATUS_OF_CODE["too_many_runs"], body, headers)
 
 
 async def _on_run_failed(request: Request, error: Exception) -> Response:
@@ -372,7 +364,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         404: f"there is nothing at {request.url.path}",
         405: f"{request.method} is not possible at {request.url.path}",
     }.get(error.status_code, str(error.detail))
-    code = _title(error.status_code).lower().replace(" ", "_")
+    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     body = error_body(message, "invalid_request_error", code=code)
     headers = error.headers
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods_of(request)):

@@ -12,7 +12,7 @@ from functools import partial
 from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
-from diptych.core.codec import Record, shown
+from diptych.core.codec import Record
 from diptych.core.errors import RunLost, RunNotFound
 from diptych.core.events import MessageQueued, Origin
 from diptych.core.text import one_line
@@ -70,8 +70,7 @@ class GuardedRuns:
         with audited(caller, Right.ASK, "resume", run_id):
             await self._check_own(caller, run_id)
             self._admit(caller)
-            subject = str(caller.subject) if caller.subject else ""
-            return _public(await self._runs.resume(run_id, origin, max_steps, subject))
+            return _public(await self._runs.resume(run_id, origin, max_steps, caller.name))
 
     async def own_entry(self, run_id: str) -> RunEntry:
         """Return one of the caller's own runs. Raises `RunNotFound`, `ForeignRun`."""
@@ -95,6 +94,10 @@ class GuardedRuns:
             share.admit(sum(map(record_size, page)))
             found += page
         return found
+
+    async def page(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
+        """Return some records of a run that `entry` or `entries` has returned."""
+        return await self._runs.records(run_id, after, limit)
 
     async def entries(
         self,
@@ -165,9 +168,8 @@ class GuardedRuns:
         with audited(caller, Right.ASK, "answer", run_id) as noted:
             noted.call = call_id
             await self._check_own(caller, run_id)
-            subject = str(caller.subject) if caller.subject else ""
             content = {CALLER_OUTPUT: result}
-            given = InputReply("accept", content, subject, input_id=answer_id)
+            given = InputReply("accept", content, caller.name, input_id=answer_id)
             await self._runs.answer(run_id, call_id, given)
             noted.decision = noted.outcome = "accept"
 
@@ -181,8 +183,7 @@ class GuardedRuns:
         caller = current_caller()
         with audited(caller, Right.ASK, "clear", run_id):
             await self._check_own(caller, run_id)
-            subject = str(caller.subject) if caller.subject else ""
-            return await self._runs.clear_messages(run_id, subject)
+            return await self._runs.clear_messages(run_id, caller.name)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
         """Cancel a run of the caller's own, or any by right; see `RunService.cancel`."""
@@ -230,40 +231,11 @@ class GuardedRuns:
 
 
 class GuardedSessions:
-    """Sessions and their records, restricted to the current caller."""
+    """Sessions, restricted to the current caller."""
 
     def __init__(self, log: EventLog, sessions: Sessions) -> None:
         self._log = log
         self._sessions = sessions
-
-    async def entries(
-        self, session_id: str | None, *, before: str | None, limit: int
-    ) -> Sequence[RunEntry]:
-        """List runs of a session, or of all that the caller may see, the newest first."""
-        caller = current_caller()
-        if session_id is not None:
-            stored = caller.stored_id(session_id)
-            return await self._log.entries(stored, before=before, limit=limit)
-        page = partial(self._log.entries, None)
-        if _sees_all(caller):
-            return await page(before=before, limit=limit)
-        return await own_entries(caller, page, before, limit)
-
-    async def entry(self, run_id: str, session_id: str | None) -> RunEntry:
-        """Return a run of a session, or of all that the caller may see. Raises `RunNotFound`."""
-        caller = current_caller()
-        entry = await self._log.entry(run_id)
-        is_seen = _sees_all(caller) or caller.owns(entry.session_id)
-        if not is_seen or (
-            session_id not in (None, public_id(entry.session_id))
-            and caller.stored_id(session_id) != entry.session_id
-        ):
-            raise RunNotFound
-        return entry
-
-    async def read(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
-        """Read records of a run returned by `entries` or `entry`."""
-        return [shown(record) for record in await self._log.read(run_id, after, limit)]
 
     async def count_events(self, session_id: str | None) -> int:
         """Count the events of a session, or of all that the caller may see."""

@@ -1,4 +1,5 @@
-"""Middleware before all routes: request ids, DNS rebinding, CORS, request bodies.
+"""Middleware before all routes: request ids, DNS rebinding, CORS, request bodies. All requests are
+HTTP's: `serve.http_server` offers neither WebSockets nor lifespans.
 
 A web page can send requests to 127.0.0.1 under its own host name (DNS rebinding), so on loopback
 `Host`, and `Origin` if present, must be local. Pages can send text and forms without a preflight,
@@ -8,18 +9,15 @@ but not JSON: only JSON is accepted.
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.access.caller import current_caller
-from diptych.core.errors import Overloaded, SubjectOverloaded
-from diptych.http.errors import REQUEST_ID, error_body, error_response, is_rest_path
+from diptych.core.errors import InvalidRequest, Overloaded, RequestError
+from diptych.http.errors import REQUEST_ID, is_rest_path, request_error_response
 from diptych.http.lazy_routes import is_taken
 from diptych.net.memory_budget import MemoryBudget, Share, json_size, set_share
 
@@ -28,7 +26,8 @@ DRAIN_BYTES = 8 * MAX_BODY  # of a refused body, read after the answer …
 DRAIN_SECONDS = 2.0  # … for at most so long
 LARGE_ANSWER = 2**15  # bytes, from which an answer is counted
 _LOCAL_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
-_REQUEST_ID = re.compile(rb"[\w.:/+=@~-]{1,128}", re.ASCII)
+_REQUEST_ID = re.compile(r"[\w.:/+=@~-]{1,128}", re.ASCII)
+_NOT_JSON, _TOO_LARGE = "unsupported_media_type", "body_too_large"
 _WIDE = b"\\u"  # may stand for a character that makes its whole text wide
 
 
@@ -39,12 +38,9 @@ class RequestIds:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        sent = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        sent = Headers(scope=scope).getlist("x-request-id")
         is_valid = len(sent) == 1 and _REQUEST_ID.fullmatch(sent[0])
-        request_id = str(sent[0], "ascii") if is_valid else f"req-{secrets.token_hex(16)}"
+        request_id = sent[0] if is_valid else f"req-{secrets.token_hex(16)}"
         scope[REQUEST_ID] = request_id
 
         async def send_with_id(message: Message) -> None:
@@ -80,32 +76,8 @@ class CorsForApi:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_api = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        is_api = scope["path"].startswith("/v1/")
         await (self._cors if is_api else self._app)(scope, receive, send)
-
-
-class Refusal(NamedTuple):
-    """An error response sent before any route."""
-
-    status: int
-    message: str
-    code: str
-    retry_after: int | None = None  # seconds
-
-
-_CLOSING = frozenset({413, 429, 503})  # after which the connection ends
-_KINDS = {429: "rate_limit_error", 503: "server_error"}
-_NOT_JSON = Refusal(
-    415,
-    "send the body as JSON, with the header Content-Type: application/json",
-    "unsupported_media_type",
-)
-_ENCODED = Refusal(
-    415, "send the body as it is, without Content-Encoding", "unsupported_content_encoding"
-)
-_CODED = Refusal(501, "the only transfer coding known here is chunked", "not_implemented")
-_FOREIGN_HOST = Refusal(421, "this agent listens on loopback; ask it as localhost", "foreign_host")
-_FOREIGN_ORIGIN = Refusal(403, "web pages of other hosts may not use this agent", "foreign_origin")
 
 
 class LoopbackGuard:
@@ -115,7 +87,7 @@ class LoopbackGuard:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refusal := _host_refusal(scope)):
+        if refusal := _host_refusal(scope):
             await _refuse(refusal, scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -124,9 +96,9 @@ class LoopbackGuard:
 class _Refused(Exception):
     """A body exceeded a limit while being read; passes through the application's error handlers."""
 
-    def __init__(self, refusal: Refusal, *, has_ended: bool) -> None:
+    def __init__(self, error: RequestError, *, has_ended: bool) -> None:
         super().__init__()
-        self.refusal = refusal
+        self.error = error
         self.has_ended = has_ended
 
 
@@ -153,29 +125,25 @@ class BodyGuard:
         self._is_relay = is_relay
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         refusal = _body_refusal(scope, self._max_body)
-        if refusal is _NOT_JSON and not (self._is_relay or await is_taken(scope)):
+        if refusal and refusal.code == _NOT_JSON and not (self._is_relay or await is_taken(scope)):
             refusal = None  # the router names what is wrong first: the path or the method
         if refusal:
             await _refuse(refusal, scope, receive, send)
             return
-        subject = current_caller().subject
-        share = self._memory_budget.share(str(subject) if subject else "")
+        share = self._memory_budget.share(current_caller().name)
         set_share(share)
         try:
-            if declared := _declared_length(scope):
+            if declared := _declared_length(Headers(scope=scope)):
                 share.admit(declared)
             counted = _counted(receive, share, self._max_body)
             if not self._is_relay:
-                send = _CountedAnswer(scope, share, receive, send).send
+                send = _counted_answer(scope, share, receive, send)
             await self._app(scope, counted, send)
         except _Refused as error:
-            await _refuse(error.refusal, scope, receive, send, has_ended=error.has_ended)
+            await _refuse(error.error, scope, receive, send, has_ended=error.has_ended)
         except Overloaded as error:
-            await _refuse(_overloaded(error), scope, receive, send)
+            await _refuse(error, scope, receive, send)
         finally:
             share.release()
 
@@ -197,56 +165,50 @@ def _counted(receive: Receive, share: Share, max_body: int) -> Receive:
             try:
                 share.admit(json_size(body) + wide)
             except Overloaded as error:
-                raise _Refused(_overloaded(error), has_ended=has_ended) from error
+                raise _Refused(error, has_ended=has_ended) from error
         return message
 
     return receive_counted
 
 
-class _CountedAnswer:
-    """Sends a reply; a large one of known length only if memory allows two copies."""
+def _counted_answer(scope: Scope, share: Share, receive: Receive, send: Send) -> Send:
+    """Wrap `send`: a large reply of known length needs memory for two copies."""
+    is_replaced = False
 
-    def __init__(self, scope: Scope, share: Share, receive: Receive, send: Send) -> None:
-        self._scope = scope
-        self._share = share
-        self._receive = receive
-        self._send = send
-        self._is_replaced = False
-
-    async def send(self, message: Message) -> None:
-        if self._is_replaced:
+    async def send_counted(message: Message) -> None:
+        nonlocal is_replaced
+        if is_replaced:
             return
         if message["type"] == "http.response.start":
-            await self._start(message)
-        elif len(message.get("body", b"")) <= LARGE_ANSWER:
-            await self._send(message)
-        else:  # the server takes the second part when it has sent most of the first
-            await self._send({**message, "more_body": True})
-            await self._send({**message, "body": b""})
-
-    async def _start(self, message: Message) -> None:
-        length = next((int(v) for n, v in message["headers"] if n == b"content-length"), 0)
-        if length > LARGE_ANSWER:
+            length = next((int(v) for n, v in message["headers"] if n == b"content-length"), 0)
             try:
-                self._share.admit(2 * length)
+                if length > LARGE_ANSWER:
+                    share.admit(2 * length)
             except Overloaded as error:
-                self._is_replaced = True
-                answer = _refusal_response(_overloaded(error), self._scope)
-                await answer(self._scope, self._receive, self._send)
+                is_replaced = True
+                await request_error_response(scope["path"], error)(scope, receive, send)
                 return
-        await self._send(message)
+            await send(message)
+        elif len(message.get("body", b"")) <= LARGE_ANSWER:
+            await send(message)
+        else:  # the server takes the second part when it has sent most of the first
+            await send({**message, "more_body": True})
+            await send({**message, "body": b""})
+
+    return send_counted
 
 
 async def _refuse(
-    refusal: Refusal, scope: Scope, receive: Receive, send: Send, *, has_ended: bool = False
+    error: RequestError, scope: Scope, receive: Receive, send: Send, *, has_ended: bool = False
 ) -> None:
-    """Send the refusal, then drain the body; close the connection if it is too large.
+    """Send the error, then drain the body; close the connection if it is too large.
 
     Closing a socket with unread bytes resets it, and a client that is still sending would see the
     reset instead of the reply (RFC 9112, 9.6). Drained bytes are discarded.
     """
-    headers = {"Connection": "close"} if refusal.status in _CLOSING else {}
-    response = _refusal_response(refusal, scope, headers)
+    is_closing = error.code == _TOO_LARGE or isinstance(error, Overloaded)
+    headers = {"Connection": "close"} if is_closing else {}
+    response = request_error_response(scope["path"], error, headers)
 
     async def send_and_drain(message: Message) -> None:
         if message["type"] == "http.response.start" or has_ended:
@@ -257,16 +219,6 @@ async def _refuse(
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     await response(scope, receive, send_and_drain)
-
-
-def _refusal_response(
-    refusal: Refusal, scope: Scope, headers: Mapping[str, str] | None = None
-) -> Response:
-    kind = _KINDS.get(refusal.status, "invalid_request_error")
-    body = error_body(refusal.message, kind, code=refusal.code)
-    if refusal.retry_after is not None:
-        headers = {**(headers or {}), "Retry-After": str(refusal.retry_after)}
-    return error_response(scope["path"], refusal.status, body, headers)
 
 
 async def _drain(receive: Receive) -> None:
@@ -280,46 +232,49 @@ async def _drain(receive: Receive) -> None:
                     return  # the body has ended, or the caller has hung up
 
 
-def _overloaded(error: Overloaded) -> Refusal:
-    status = 429 if isinstance(error, SubjectOverloaded) else 503
-    return Refusal(status, error.message, error.code, error.retry_after)
-
-
-def _too_large(max_body: int) -> Refusal:
+def _too_large(max_body: int) -> InvalidRequest:
     message = f"the body is larger than {max_body // 2**20} MiB; send less"
-    return Refusal(413, message, "body_too_large")
+    return InvalidRequest(message, code=_TOO_LARGE)
 
 
-def _body_refusal(scope: Scope, max_body: int) -> Refusal | None:
-    headers = dict(scope["headers"])
-    length = headers.get(b"content-length", b"0")
-    if length.isdigit() and int(length) > max_body:
+def _body_refusal(scope: Scope, max_body: int) -> InvalidRequest | None:
+    headers = Headers(scope=scope)
+    if _declared_length(headers) > max_body:
         return _too_large(max_body)
-    if length == b"0" and b"transfer-encoding" not in headers:
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return None
-    if any(coding != "identity" for coding in _header_values(scope, b"content-encoding")):
-        return _ENCODED  # one reader decodes it, and another takes it as it is
-    if _header_values(scope, b"transfer-encoding") not in ([], ["chunked"]):
-        return _CODED
-    media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    is_json = media_type == b"application/json" or (
-        media_type == b"application/a2a+json" and is_rest_path(scope["path"])
+    if any(coding.lower() != "identity" for coding in headers.getlist("content-encoding")):
+        # One reader decodes it, and another takes it as it is.
+        message = "send the body as it is, without Content-Encoding"
+        return InvalidRequest(message, code="unsupported_content_encoding")
+    codings = [coding.lower() for coding in headers.getlist("transfer-encoding")]
+    if codings not in ([], ["chunked"]):
+        message = "the only transfer coding known here is chunked"
+        return InvalidRequest(message, code="not_implemented")
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = media_type == "application/json" or (
+        media_type == "application/a2a+json" and is_rest_path(scope["path"])
     )
-    return None if is_json else _NOT_JSON
+    if is_json:
+        return None
+    message = "send the body as JSON, with the header Content-Type: application/json"
+    return InvalidRequest(message, code=_NOT_JSON)
 
 
-def _declared_length(scope: Scope) -> int:
-    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    return int(lengths[0]) if lengths and lengths[0].isdigit() else 0
+def _declared_length(headers: Headers) -> int:
+    length = headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() else 0
 
 
-def _host_refusal(scope: Scope) -> Refusal | None:
-    hosts = _header_values(scope, b"host")
+def _host_refusal(scope: Scope) -> InvalidRequest | None:
+    headers = Headers(scope=scope)
+    hosts = [host.lower() for host in headers.getlist("host")]
     if not hosts or not all(map(_LOCAL_HOST.fullmatch, hosts)):
-        return _FOREIGN_HOST
-    origins = [re.sub(r"^https?://", "", origin) for origin in _header_values(scope, b"origin")]
-    return None if all(map(_LOCAL_HOST.fullmatch, origins)) else _FOREIGN_ORIGIN
-
-
-def _header_values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1").lower() for header, value in scope["headers"] if header == name]
+        message = "this agent listens on loopback; ask it as localhost"
+        return InvalidRequest(message, code="foreign_host")
+    sent = (origin.lower() for origin in headers.getlist("origin"))
+    origins = [re.sub(r"^https?://", "", origin) for origin in sent]
+    if all(map(_LOCAL_HOST.fullmatch, origins)):
+        return None
+    message = "web pages of other hosts may not use this agent"
+    return InvalidRequest(message, code="foreign_origin")

@@ -7,7 +7,6 @@ why not and what is missing.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import orjson
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse, Response
 
@@ -15,7 +14,7 @@ from diptych.access.caller import current_caller
 from diptych.access.grants import Right
 from diptych.core.catalog import Unavailable
 from diptych.core.events import CallFormat
-from diptych.http.bodies import json_router
+from diptych.http.bodies import json_response, json_router
 from diptych.http.openapi import reply
 from diptych.http.views import timestamp
 
@@ -70,8 +69,7 @@ def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
         body: dict[str, object] = {"status": status, "agent": name}
         if current_caller().rights & {Right.READ, Right.STATUS}:
             body |= _details(now)
-        code = 200 if now.is_ready else 503
-        return Response(orjson.dumps(body), code, media_type="application/json")
+        return json_response(body, 200 if now.is_ready else 503)
 
     for path, endpoint in (("/health", health), ("/ready", ready)):  # as uptime monitors ask
         router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)

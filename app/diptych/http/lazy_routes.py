@@ -26,8 +26,6 @@ class LazyRoutes(BaseRoute):
         self._build_lock = asyncio.Lock()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if scope["type"] != "http":
-            return Match.NONE, {}
         path = scope["path"]
         is_match = path in self._paths or (self._prefix and path.startswith(self._prefix))
         return (Match.FULL if is_match else Match.NONE), {}

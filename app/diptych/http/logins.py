@@ -247,7 +247,7 @@ def _person(sign_ins: "SignIns") -> str:
     """Return the caller as a person. Raises `Forbidden`."""
     caller = current_caller()
     caller.require(Right.ASK)
-    person = str(caller.subject) if caller.subject else sign_ins.site.sole_person
+    person = caller.name or sign_ins.site.sole_person
     if not person:
         raise SignInRefused("this agent is open to everybody, so it cannot keep a token for you")
     return person

@@ -7,7 +7,7 @@ when it cancels them.
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -27,13 +27,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from diptych.access.caller import Forbidden, current_caller
 from diptych.access.grants import Right
-from diptych.access.limits import LimitExceeded
 from diptych.core import messages
 from diptych.core.codec import TERMINAL, Record, is_terminal
 from diptych.core.errors import InvalidRequest, Overloaded, RequestError, StoreError
-from diptych.core.messages import JSON, JSONObject
+from diptych.core.messages import JSON
 from diptych.core.waits import note_waits, open_waits
-from diptych.http.agent_profile import MCP_PATH, MCP_TOOLS, AgentProfile
+from diptych.http.agent_profile import MCP_PATH, TEAM, AgentProfile
 from diptych.http.bodies import Body
 from diptych.http.errors import RunFailed, first_problem
 from diptych.http.guarded_runs import GuardedRuns
@@ -54,7 +53,7 @@ REQUEST_NOTE = "mcp_request"
 _EXCHANGE = "diptych.mcp_exchange"  # of a scope
 _MAX_RECENT = 100  # runs among which the run of a cancelled request is looked for
 _MAX_SESSION_ID = 128  # characters
-_REFUSALS = (Forbidden, LimitExceeded, Overloaded, StoreError)  # have an HTTP status
+_REFUSALS = (Forbidden, Overloaded, StoreError)  # have an HTTP status
 _Context = ServerRequestContext[Any, Any]
 
 
@@ -74,11 +73,22 @@ class AskArguments(Body):
 INPUT_SCHEMA = AskArguments.model_json_schema()
 
 
-def mcp_routes(
-    runs: GuardedRuns, profile: AgentProfile, output_schema: JSONObject | None
-) -> list[Route]:
-    """Return the route of MCP. The tool has an output schema if the agent's is an object's."""
-    return [Route(MCP_PATH, AgentServer(runs, profile, output_schema), methods=["POST"])]
+def mcp_routes(runs: GuardedRuns, profile: AgentProfile) -> list[Route]:
+    """Return the route of MCP."""
+    return [Route(MCP_PATH, AgentServer(runs, profile), methods=["POST"])]
+
+
+def _tool(name: str, profile: AgentProfile) -> mcp_types.Tool:
+    """Return an agent as a tool, with an output schema if the agent's is an object's."""
+    output = profile.output_schema
+    schema = {"type": "object"} if output == {} else dict(output or {})
+    return mcp_types.Tool(
+        name=name,
+        title=profile.name,
+        description=profile.description or f"Ask the agent {profile.name}.",
+        input_schema=INPUT_SCHEMA,
+        output_schema=schema if schema.get("type") == "object" else None,
+    )
 
 
 @dataclass
@@ -125,19 +135,10 @@ class _Exchange:
 class AgentServer:
     """ASGI application: the MCP server of one agent."""
 
-    def __init__(
-        self, runs: GuardedRuns, profile: AgentProfile, output_schema: JSONObject | None
-    ) -> None:
+    def __init__(self, runs: GuardedRuns, profile: AgentProfile) -> None:
         self._runs = runs
         self._agent = profile.name
-        schema = {"type": "object"} if output_schema == {} else dict(output_schema or {})
-        self._tool = mcp_types.Tool(
-            name=TOOL,
-            title=profile.name,
-            description=profile.description or f"Ask the agent {profile.name}.",
-            input_schema=INPUT_SCHEMA,
-            output_schema=schema if schema.get("type") == "object" else None,
-        )
+        self._tool = _tool(TOOL, profile)
         self._server: Server[Any] = Server(
             profile.name,
             version=profile.version,
@@ -196,12 +197,11 @@ class AgentServer:
         self, context: _Context, params: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListToolsResult:
         del params
-        of_team = _request(context).scope.get(MCP_TOOLS)
-        if of_team is not None:
-            tools = [mcp_types.Tool.model_validate(tool) for tool in of_team]
-            return mcp_types.ListToolsResult(tools=tools)
-        may_ask = current_caller().may(Right.ASK)
-        return mcp_types.ListToolsResult(tools=[self._tool] if may_ask else [])
+        team: Sequence[AgentProfile] | None = _request(context).scope.get(TEAM)
+        tools = [self._tool] if current_caller().may(Right.ASK) else []
+        if team is not None:
+            tools = [_tool(profile.name, profile) for profile in team]
+        return mcp_types.ListToolsResult(tools=tools)
 
     async def _call_tool(
         self, context: _Context, params: mcp_types.CallToolRequestParams

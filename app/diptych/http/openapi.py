@@ -304,38 +304,15 @@ _TASK_ID = {
     "description": "The task's id, which is that of its run.",
     "schema": {"type": "string", "minLength": 1},
 }
-_METHODS = (  # path, HTTP method, operation, summary, description, whether events come
-    ("message:send", "post", "a2a_send", "Send a message", "SendMessage of A2A.", False),
-    (
-        "message:stream",
-        "post",
-        "a2a_stream",
-        "Send a message",
-        "SendStreamingMessage of A2A.",
-        True,
-    ),
-    ("tasks", "get", "a2a_list", "List tasks", "ListTasks of A2A.", False),
-    ("tasks/{id}", "get", "a2a_get", "Read a task", "GetTask of A2A.", False),
-    ("tasks/{id}:cancel", "post", "a2a_cancel", "Cancel a task", "CancelTask of A2A.", False),
-    (
-        "tasks/{id}:subscribe",
-        "get",
-        "a2a_subscribe_get",
-        "Follow a task",
-        "SubscribeToTask of A2A.",
-        True,
-    ),
-    (
-        "tasks/{id}:subscribe",
-        "post",
-        "a2a_subscribe_post",
-        "Follow a task",
-        "SubscribeToTask of A2A.",
-        True,
-    ),
+_METHODS = (  # path, HTTP method, operation, summary, method of A2A
+    ("message:send", "post", "a2a_send", "Send a message", "SendMessage"),
+    ("message:stream", "post", "a2a_stream", "Send a message", "SendStreamingMessage"),
+    ("tasks", "get", "a2a_list", "List tasks", "ListTasks"),
+    ("tasks/{id}", "get", "a2a_get", "Read a task", "GetTask"),
+    ("tasks/{id}:cancel", "post", "a2a_cancel", "Cancel a task", "CancelTask"),
+    ("tasks/{id}:subscribe", "get", "a2a_subscribe_get", "Follow a task", "SubscribeToTask"),
+    ("tasks/{id}:subscribe", "post", "a2a_subscribe_post", "Follow a task", "SubscribeToTask"),
 )
-
-
 _MCP = {
     "summary": "Call a method of MCP",
     "description": "The agent as an MCP server (streamable HTTP, 2026-07-28 and the versions from "
@@ -378,12 +355,13 @@ def _a2a_paths() -> dict[str, Any]:
         },
     }
     paths: dict[str, Any] = {CARD_PATH: {"get": card}, "/a2a": {"post": call}}
-    for path, method, operation_id, summary, description, has_events in _METHODS:
+    for path, method, operation_id, summary, called in _METHODS:
         a2a_json = {"application/a2a+json": {"schema": _A2A}}
+        has_events = path.endswith((":stream", ":subscribe"))
         content = {"text/event-stream": _EVENTS} if has_events else _json(_A2A)
         operation: dict[str, Any] = {
             "summary": summary,
-            "description": description,
+            "description": f"{called} of A2A.",
             "operationId": operation_id,
             "parameters": [_VERSION, _TASK_ID] if "{id}" in path else [_VERSION],
             "responses": {"200": {"description": "As A2A has it.", "content": content}},

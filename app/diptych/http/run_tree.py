@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from diptych.core.errors import DelegationError
 from diptych.core.messages import JSON
-from diptych.http.bodies import json_router
+from diptych.http.bodies import json_response, json_router
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import reply
 from diptych.http.views import run_status
@@ -50,7 +50,7 @@ def tree_routes(runs: GuardedRuns, agent: str, service: RunService) -> APIRouter
         node: dict[str, Any] = {"object": "run.tree", "agent": agent, **own}
         if depth > 0:
             await _follow_all(node["delegations"][-MAX_ASKED:], depth - 1, service.child_tree)
-        return Response(orjson.dumps(node), media_type="application/json")
+        return json_response(node)
 
     return router
 

@@ -8,13 +8,12 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-import orjson
 from fastapi import APIRouter, Query, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
@@ -25,7 +24,7 @@ from diptych.core.errors import InvalidRequest, RequestError, RunNotFound, Store
 from diptych.core.events import MessageQueued
 from diptych.core.messages import Message
 from diptych.http.answer_form import check_schema
-from diptych.http.bodies import Body, RunOptions, json_router
+from diptych.http.bodies import Body, RunOptions, json_response, json_router
 from diptych.http.budgets import BudgetBody, budget_view, read_budget
 from diptych.http.errors import request_error_body, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
@@ -118,22 +117,19 @@ class MessageBody(Body):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RunPolicy:
-    """The model's input kinds besides text, and budgets (None: no limits)."""
+def run_routes(
+    runs: GuardedRuns, inputs: tuple[str, ...], budgets: AgentBudgets | None
+) -> APIRouter:
+    """Return the routes that start, list, read, resume and cancel runs.
 
-    inputs: tuple[str, ...] = ()
-    budgets: AgentBudgets | None = None
-
-
-def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
-    """Return the routes that start, list, read, resume and cancel runs."""
+    `inputs` are the model's input kinds besides text.
+    """
     router = json_router()
 
     @router.post("/v1/runs", **_STARTED)
     async def start_run(request: Request, body: RunBody) -> dict[str, Any]:
         """Start a run, which goes on without readers. Replies once it is recorded."""
-        return run_view(await runs.start(await _read_start(request, body, policy)))
+        return run_view(await runs.start(await _read_start(request, body, inputs, budgets)))
 
     @router.get("/v1/runs", **reply("RunList", "A page of runs."))
     async def list_runs(
@@ -152,10 +148,10 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
         """Read a run with its outcome, or its answer so far."""
         entry, records = await runs.entry(run_id), await runs.records(run_id)
         session_id = records[0].session_id if records else ""
-        view = run_view(entry, records) | await budget_view(records, session_id, policy.budgets)
+        view = run_view(entry, records) | await budget_view(records, session_id, budgets)
         if view["status"] not in TERMINAL:
             view |= queue_view(await runs.queued_messages(run_id))
-        return _json(view)
+        return json_response(view)
 
     @router.get(
         "/v1/runs/{run_id}/events",
@@ -191,7 +187,7 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
             view = run_view(entry, await runs.records(run_id))
         except RunNotFound:  # the right to cancel it is not that to read it
             view = run_view(entry)
-        return _json(view, 200 if view["status"] in TERMINAL else 202)
+        return json_response(view, 200 if view["status"] in TERMINAL else 202)
 
     _add_queue_routes(router, runs)
     return router
@@ -224,20 +220,14 @@ async def _message(request: Request, body: MessageBody) -> MessageQueued:
     return MessageQueued(body.message, key.key if key else f"http:{uuid4().hex}")
 
 
-def _json(view: dict[str, Any], status: int = 200) -> Response:
-    """Return a possibly large view as JSON.
-
-    FastAPI would copy it twice and take ten times as long.
-    """
-    return Response(orjson.dumps(view), status, None, "application/json")
-
-
-async def _read_start(request: Request, body: RunBody, policy: RunPolicy) -> RunRequest:
+async def _read_start(
+    request: Request, body: RunBody, inputs: tuple[str, ...], budgets: AgentBudgets | None
+) -> RunRequest:
     schema = None
     if body.output_schema is not None:
         schema = await asyncio.to_thread(check_schema, body.output_schema, "output_schema")
-    run = await read_run_request(request, _conversation(body, policy.inputs), body)
-    return replace(run, output_schema=schema, budget=read_budget(body.budget, policy.budgets))
+    run = await read_run_request(request, _conversation(body, inputs), body)
+    return replace(run, output_schema=schema, budget=read_budget(body.budget, budgets))
 
 
 def _conversation(body: RunBody, inputs: tuple[str, ...]) -> Conversation:

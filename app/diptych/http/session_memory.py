@@ -5,14 +5,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record, shown
 from diptych.core.errors import InvalidRequest, RequestError, RunLost, RunNotFound
-from diptych.http.bodies import json_router
-from diptych.http.guarded_runs import GuardedSessions, pages_back
+from diptych.http.bodies import json_response, json_router
+from diptych.http.guarded_runs import GuardedRuns, GuardedSessions, pages_back
 from diptych.http.openapi import reply
 from diptych.http.views import event_view, session_view
 from diptych.net.memory_budget import current_share, record_size
@@ -42,7 +41,7 @@ FirstWords = Annotated[
 ]
 
 
-def memory_routes(name: str, sessions: GuardedSessions) -> APIRouter:
+def memory_routes(name: str, runs: GuardedRuns, sessions: GuardedSessions) -> APIRouter:
     """Return the routes of the agent called `name`."""
     router = json_router()
 
@@ -56,11 +55,11 @@ def memory_routes(name: str, sessions: GuardedSessions) -> APIRouter:
 
         Large events make shorter pages; `before` reads earlier ones.
         """
-        found, earlier = await last_events(sessions, session_id, limit, before)
+        found, earlier = await _last_events(runs, session_id, limit, before)
         total = await sessions.count_events(session_id)
         shown = [event_view(record) for record in found]
         view = {"agent": name, "events": shown, "total": total, "next_before": earlier}
-        return Response(orjson.dumps(view), media_type="application/json")
+        return json_response(view)
 
     @router.get("/memory/sessions", **reply("SessionList", "The sessions."))
     async def list_sessions(
@@ -98,8 +97,8 @@ async def session_events(log: EventLog, session_id: str) -> list[Record]:
     ]
 
 
-async def last_events(
-    sessions: GuardedSessions, session_id: str | None, limit: int, before: str | None = None
+async def _last_events(
+    runs: GuardedRuns, session_id: str | None, limit: int, before: str | None
 ) -> tuple[list[Record], str | None]:
     """Return the newest events of a session, or of all, in the order of their runs.
 
@@ -108,7 +107,7 @@ async def last_events(
     """
     newest: list[Record] = []  # the newest first
     share, held = current_share(), 0
-    async for record in _backwards(sessions, session_id, before, limit):
+    async for record in _backwards(runs, session_id, before, limit):
         size = record_size(record)
         if len(newest) == limit or (newest and held + size > MAX_PAGE_SIZE):
             return newest[::-1], f"{newest[-1].run_id}:{newest[-1].seq}"
@@ -119,32 +118,33 @@ async def last_events(
 
 
 async def _backwards(
-    sessions: GuardedSessions, session_id: str | None, before: str | None, limit: int
+    runs: GuardedRuns, session_id: str | None, before: str | None, limit: int
 ) -> AsyncGenerator[Record]:
     """Yield the events of `/memory/events`, newest first."""
     run_id: str | None = None
     if before is not None:
         run_id, _, seq = before.rpartition(":")
         try:
-            entry = await sessions.entry(run_id, session_id)
+            entry = await runs.entry(run_id)
+            await runs.entries(session_id, before=run_id, limit=1)  # whether the list has it
         except (RunNotFound, RunLost):
             raise InvalidRequest(_UNKNOWN_EVENT, param="before") from None
         if not (seq.isascii() and seq.isdigit() and len(seq) <= _MAX_DIGITS):
             raise InvalidRequest(_UNKNOWN_EVENT, param="before")
-        async for record in _of_run(sessions, run_id, min(int(seq) - 1, entry.seq)):
+        async for record in _of_run(runs, run_id, min(int(seq) - 1, entry.seq)):
             yield record
     count = min(_RUNS_AT_ONCE, limit)
-    while entries := await sessions.entries(session_id, before=run_id, limit=count):
+    while entries := await runs.entries(session_id, before=run_id, limit=count):
         for entry in entries:
-            async for record in _of_run(sessions, entry.run_id, entry.seq):
+            async for record in _of_run(runs, entry.run_id, entry.seq):
                 yield record
         run_id = entries[-1].run_id
 
 
-async def _of_run(sessions: GuardedSessions, run_id: str, end: int) -> AsyncGenerator[Record]:
+async def _of_run(runs: GuardedRuns, run_id: str, end: int) -> AsyncGenerator[Record]:
     """Return a run's events up to a seq, newest first; empty if the run has been deleted."""
     with suppress(RunLost, RunNotFound):
-        async for page in pages_back(partial(sessions.read, run_id), end):
+        async for page in pages_back(partial(runs.page, run_id), end):
             for record in reversed(page):
                 if record.event_type not in NOT_IN_MEMORY_VIEW:
                     yield record

@@ -6,23 +6,19 @@ a tool for each agent, and all else goes to the first agent. Each application ke
 so access holds as at its own port.
 """
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import orjson
-from starlette.datastructures import MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.access.grants import Right
 from diptych.core.errors import DiptychError, Overloaded, RunLost
-from diptych.http.agent_profile import MCP_PATH, MCP_TOOLS, PREFIX
+from diptych.http.agent_profile import MCP_PATH, PREFIX, TEAM, AgentProfile
 from diptych.http.caller_calls import run_of
-from diptych.http.chat import model_entry
 from diptych.http.errors import error_body, error_response
 from diptych.http.guards import MAX_BODY, RequestIds
 from diptych.net.memory_budget import MemoryBudget, json_size
@@ -30,28 +26,17 @@ from diptych.net.memory_budget import MemoryBudget, json_size
 AGENTS_PATH = "/agents/"
 _MODELS_PATH = "/v1/models"
 _ASKING_PATHS = frozenset({"/v1/chat/completions", "/v1/responses"})
-_MCP_VERSION = "2026-07-28"
-_MCP_META = {
-    "io.modelcontextprotocol/protocolVersion": _MCP_VERSION,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-_MCP_LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": _MCP_META}}
-_MCP_KEYS = (b"accept", b"content-length", b"last-event-id", b"mcp-", b"transfer-encoding")
-_MCP_HEADERS = [
-    (b"accept", b"application/json, text/event-stream"),
-    (b"mcp-method", b"tools/list"),
-    (b"mcp-protocol-version", _MCP_VERSION.encode()),
-]
 _RUN_PATHS = ("/v1/responses/", "/v1/runs/")
 
 
 @dataclass(frozen=True, slots=True)
 class TeamMember:
-    """An agent's application, and the rights of a request's caller there.
+    """An agent's profile and application, and the rights of a request's caller there.
 
     `has_run` raises a `DiptychError` for a run that it cannot find.
     """
 
+    profile: AgentProfile
     app: ASGIApp
     has_run: Callable[[str], Awaitable[object]]
     rights: Callable[[Scope], Awaitable[frozenset[Right]]]
@@ -65,11 +50,10 @@ class TeamRouter:
 
     def __init__(self, members: Mapping[str, TeamMember], memory_budget: MemoryBudget) -> None:
         self._members = members
-        self._created = int(time.time())
         self._memory_budget = memory_budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, method = scope.get("path", ""), scope.get("method")
+        path, method = scope["path"], scope["method"]
         if path.startswith(AGENTS_PATH):
             await self._member(path)(scope, receive, send)
         elif path in _ASKING_PATHS and method == "POST":
@@ -77,7 +61,7 @@ class TeamRouter:
         elif path == MCP_PATH and method == "POST":
             await self._call_mcp(scope, receive, send)
         elif path == _MODELS_PATH and method == "GET":
-            await self._list_models(scope, send)
+            await self._list_models(scope, receive, send)
         elif path.startswith(f"{_MODELS_PATH}/"):
             name = path.removeprefix(f"{_MODELS_PATH}/")
             await self._app_of(name)(scope, receive, send)
@@ -123,7 +107,8 @@ class TeamRouter:
         model, previous = asked.get("model"), asked.get("previous_response_id")
         app = self._app_of(model)
         if isinstance(model, str) and model not in self._members:
-            app = RequestIds(_unknown_model(model, _askable(rights), scope["path"]))
+            names = [profile.name for profile in self._askable(rights)]
+            app = RequestIds(_unknown_model(model, names, scope["path"]))
         elif model is None and isinstance(previous, str):
             app = await self._owner_of(run_of(previous))
         await app(scope, _replayed(received, receive), send)
@@ -133,27 +118,30 @@ class TeamRouter:
 
         Every agent that accepts the caller hears of a cancelled request; one of them has its run.
         """
-        accepting = {name: self._members[name].app for name in await self._rights(scope)}
-        if not accepting:
+        rights = await self._rights(scope)
+        if not rights:
             await self._first(scope, receive, send)
             return
+        app, *others = [self._members[name].app for name in rights]
         received, body = await self._read(receive)
-        app = next(iter(accepting.values()))
         match _fields_of(body):
             case {"method": "tools/call", "params": {"name": str(name)}} if name in self._members:
                 app = self._members[name].app
             case {"method": "tools/list"}:
-                listed = [await _tools_of(each, scope, name) for name, each in accepting.items()]
-                scope = {**scope, MCP_TOOLS: [tool for tools in listed for tool in tools]}
+                scope = {**scope, TEAM: self._askable(rights)}
             case {"method": "notifications/cancelled"}:
-                for other in list(accepting.values())[1:]:
-                    await _answer_of(other, scope, body)
+                for other in others:
+                    await other(scope, _replayed(received, receive), _dropped)
         await app(scope, _replayed(received, receive), send)
 
     async def _rights(self, scope: Scope) -> dict[str, frozenset[Right]]:
         """Return the caller's rights at each agent where it has any."""
         found = {name: await each.rights(scope) for name, each in tuple(self._members.items())}
         return {name: rights for name, rights in found.items() if rights and name in self._members}
+
+    def _askable(self, rights: Mapping[str, frozenset[Right]]) -> list[AgentProfile]:
+        names = [name for name, found in rights.items() if Right.ASK in found]
+        return [self._members[name].profile for name in names if name in self._members]
 
     async def _read(self, receive: Receive) -> tuple[list[Message], bytes]:
         """Return the messages of a body, and the body; without memory for it, an empty one."""
@@ -188,17 +176,11 @@ class TeamRouter:
                 return member.app
         return (*others, self._first)[0]
 
-    async def _list_models(self, scope: Scope, send: Send) -> None:
-        """Answer as the first agent that accepts the caller does, with all that it may ask."""
+    async def _list_models(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the first agent that accepts the caller list all that it may ask."""
         rights = await self._rights(scope)
-        first = self._app_of(next(iter(rights), None))
-        start, body = await _answer_of(first, scope)
-        if start["status"] == HTTPStatus.OK:
-            models = [model_entry(name, self._created) for name in _askable(rights)]
-            body = orjson.dumps({"object": "list", "data": models})
-            MutableHeaders(scope=start)["Content-Length"] = str(len(body))
-        await send(start)
-        await send({"type": "http.response.body", "body": body})
+        app = self._app_of(next(iter(rights), None))
+        await app({**scope, TEAM: self._askable(rights)}, receive, send)
 
 
 async def _no_agents(scope: Scope, receive: Receive, send: Send) -> None:
@@ -206,42 +188,14 @@ async def _no_agents(scope: Scope, receive: Receive, send: Send) -> None:
     await error_response(scope["path"], 503, body)(scope, receive, send)
 
 
-def _askable(rights: Mapping[str, frozenset[Right]]) -> list[str]:
-    return [name for name, found in rights.items() if Right.ASK in found]
+async def _dropped(message: Message) -> None:
+    """Drop a part of an answer: the caller gets another agent's."""
 
 
-def _unknown_model(model: str, names: Sequence[str], path: str) -> Response:
+def _unknown_model(model: str, names: list[str], path: str) -> Response:
     message = f"no agent here is called {model[:64]!r}; the models are: {', '.join(names)}"
     body = error_body(message, "invalid_request_error", code="model_not_found", param="model")
     return error_response(path, HTTPStatus.NOT_FOUND, body)
-
-
-async def _tools_of(app: ASGIApp, scope: Scope, name: str) -> list[dict[str, Any]]:
-    """Ask an application for its MCP tool, as the caller of this request, and call it `name`."""
-    kept = [(key, value) for key, value in scope["headers"] if not key.startswith(_MCP_KEYS)]
-    body = orjson.dumps(_MCP_LIST)
-    headers = [*kept, *_MCP_HEADERS, (b"content-length", str(len(body)).encode())]
-    _, answer = await _answer_of(app, {**scope, "headers": headers}, body)
-    result = orjson.loads(answer).get("result", {})  # none if it is overloaded
-    return [{**tool, "name": name} for tool in result.get("tools", ())]
-
-
-async def _answer_of(app: ASGIApp, scope: Scope, body: bytes = b"") -> tuple[Message, bytes]:
-    """Return the start and the body of an application's answer."""
-    sent: list[Message] = []
-    pending = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> Message:
-        if pending:
-            return pending.pop()
-        await asyncio.Event().wait()  # the caller is still there
-        raise AssertionError
-
-    async def keep(message: Message) -> None:
-        sent.append(message)
-
-    await app(scope, receive, keep)
-    return sent[0], b"".join(message.get("body", b"") for message in sent[1:])
 
 
 def _fields_of(body: bytes) -> dict[str, Any]:

@@ -5,7 +5,6 @@ may only ask. The delivery's id is the idempotency key, so that a delivery that 
 one run.
 """
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -23,13 +22,13 @@ from diptych.access.signatures import (
 )
 from diptych.core.errors import InvalidRequest, RequestError
 from diptych.core.messages import Message
-from diptych.http.bodies import json_router
+from diptych.http.audit import write_line
+from diptych.http.bodies import json_router, parsed
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import reply
 from diptych.http.run_request import idempotency_key, origin, read_idempotency_key
 from diptych.http.views import run_view
 from diptych.manifest.settings import TriggerConfig
-from diptych.net.strict_reading import read_strictly
 from diptych.runs.request import RunRequest
 from diptych_cel.expressions import DeliveryFacts, EvaluationFailed, Expression
 
@@ -40,7 +39,6 @@ _STARTED = reply(
 )
 _SKIPPED = {"description": '`{"skipped": true}`: the trigger\'s `when` is false.'}
 _STARTED["responses"][200] = _SKIPPED
-_audit = logging.getLogger("diptych.audit")
 
 
 def signed_paths(triggers: Sequence[TriggerConfig]) -> frozenset[str]:
@@ -67,7 +65,7 @@ def trigger_routes(runs: GuardedRuns, triggers: Sequence[TriggerConfig]) -> APIR
         body = await request.body()
         if trigger.signature != "none":
             _authenticate(trigger, headers, body)
-        facts = DeliveryFacts(await _parsed(body), _without_secrets(headers))
+        facts = DeliveryFacts(await parsed(body), _without_secrets(headers))
         if trigger.when and not _evaluated(trigger, "when", facts):
             response.status_code = 200
             return {"skipped": True}
@@ -86,19 +84,12 @@ def _authenticate(trigger: TriggerConfig, headers: Mapping[str, str], body: byte
         verify(trigger.signature, secret, headers, body, time.time())
     except InvalidSignature as error:
         line = {"subject": str(subject), "right": "ask", "outcome": "refused", "why": str(error)}
-        _audit.warning("%s", json.dumps(line))
+        write_line(logging.WARNING, line)
         raise RequestError(str(error), code="invalid_signature") from None
     except ValueError as error:
         message = f"the trigger's secret is {error}"
         raise RequestError(message, code="secret_missing") from None
     set_caller(Caller(subject, frozenset({Right.ASK})))
-
-
-async def _parsed(body: bytes) -> object:
-    try:
-        return await read_strictly(body)
-    except ValueError as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
 
 
 def _without_secrets(headers: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.serve.access import AgentAccess
 from diptych.serve.adapters import SystemClock
 from diptych.serve.app import create_metrics_app
-from diptych.serve.http_server import run_http_servers
+from diptych.serve.http_server import run_http_server
 from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.process import Sockets, make_undumpable, set_at_signals, wait_idle
 
@@ -89,10 +89,10 @@ async def serve_model_proxy(
         proxy = await stack.enter_async_context(ModelProxy(config, http, memory_budget))
         apps = [(proxy.app, sock) for sock in sockets]
         apps += [(proxy.metrics_app, sock) for sock in metrics or ()]
-        servers = await stack.enter_async_context(run_http_servers(apps, memory_budget))
+        server = await stack.enter_async_context(run_http_server(apps, memory_budget))
         _logger.info("the proxy of ModelAPI %s is at %s", config.current().name, *sockets.addresses)
         await stop.wait()
         stop.clear()
         proxy.relay.is_closing = True
-        await servers.wait_for_first_requests()
+        await server.wait_for_first_requests()
         await wait_idle(lambda: proxy.relay.live, settings.shutdown_grace, stop)

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from diptych.access.caller import Forbidden, current_caller
+from diptych.access.caller import current_caller
 from diptych.access.grants import Right
 from diptych.core.errors import InvalidRequest, RequestError
 from diptych.core.text import some
@@ -119,7 +119,7 @@ class ModelRelay:
             await result_for_caller(receive, work, _nothing)
         except ClientDisconnect:
             pass
-        except (Forbidden, RequestError, RunFailed) as error:
+        except (RequestError, RunFailed) as error:
             exchange.why = str(error)
             if exchange.outcome != "failed":
                 exchange.outcome = "refused"

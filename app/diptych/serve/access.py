@@ -42,21 +42,20 @@ class AgentAccess:
         self._refreshing: asyncio.Task[None] | None = None
         self._text: str | None = None  # of the platform's file, that `_platform` was read from
         self._platform = PlatformAccess()
-        self._issuers: tuple[Issuer, ...] = ()
-        self._grants: tuple[Grant, ...] = ()
-        self._from_pool: Sequence[Issuer] = ()  # that `_of_pool` are made from
-        self._of_pool: Sequence[Issuer] = ()
+        self._pooled: Sequence[Issuer] | None = None  # the pool's issuers, as last seen
+        self._issuers: Sequence[Issuer] = ()
+        self._grants: Sequence[Grant] = ()
         self._update()
 
     @property
     def proves_somebody(self) -> bool:
-        """Whether any caller can authenticate: there are keys or issuers."""
-        return bool(self._config.keys or self.issuers())
+        """Whether any caller can authenticate: there are keys or issuers, beside the pool's."""
+        return bool(self._config.keys or self._config.issuers or self._platform.issuers)
 
     def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
         """Return the access policy of the agent called `agent`."""
         keys = {name: remembered(read) for name, read in self._config.keys.items()}
-        authenticator = Authenticator(lambda: (*self.issuers(), *self._pool_issuers()), keys)
+        authenticator = Authenticator(self.issuers, keys)
         return AccessPolicy(
             authenticator,
             self.grants,
@@ -92,35 +91,31 @@ class AgentAccess:
         return self._grants
 
     def _update(self) -> None:
-        """Reload the platform's file if it has changed."""
+        """Build issuers and grants again if the platform's file or the pool's issuers changed."""
         text = self._config.platform() if self._config.platform else None
-        if text is None or text == self._text:
-            if not self._grants:
-                self._put_together()
+        pooled = self._pool()
+        is_new = text is not None and text != self._text
+        if not is_new and pooled is self._pooled:
             return
-        self._text = text
-        try:
-            self._platform = read_platform_access(text)
-        except ValueError as error:
-            _logger.error(
-                "cannot parse the platform's access file (%s); the former one stays in force", error
-            )
-        self._put_together()
-
-    def _put_together(self) -> None:
-        self._issuers = (
-            *(self._issuer(one, is_platform=True) for one in self._platform.issuers),
+        self._pooled = pooled
+        if text is not None and is_new:
+            self._text = text
+            try:
+                self._platform = read_platform_access(text)
+            except ValueError as error:
+                _logger.error(
+                    "cannot parse the platform's access file (%s); the former one stays in force",
+                    error,
+                )
+        platform = self._platform
+        issuers = (
+            *(self._issuer(one, is_platform=True) for one in platform.issuers),
             *(self._issuer(one, is_platform=False) for one in self._config.issuers),
+            *pooled,
         )
-        self._grants = (*self._config.grants, *self._platform.grants)
-
-    def _pool_issuers(self) -> Sequence[Issuer]:
-        """Return the pool's issuers, whose tokens name the callers of this agent here."""
-        if (issuers := self._pool()) is not self._from_pool:
-            agents, pooled = (lambda: self._platform.agents), (lambda: self._platform.pooled)
-            self._of_pool = [replace(each, agents=agents, pooled=pooled) for each in issuers]
-            self._from_pool = issuers
-        return self._of_pool
+        agents, of_pools = platform.agents, platform.pooled
+        self._issuers = tuple(replace(each, agents=agents, pooled=of_pools) for each in issuers)
+        self._grants = (*self._config.grants, *platform.grants)
 
     def _issuer(self, config: IssuerConfig, *, is_platform: bool) -> Issuer:
         jwks = config.jwks
@@ -132,8 +127,6 @@ class AgentAccess:
             config.user_claim,
             config.groups_claim,
             is_cluster=config.is_cluster,
-            agents=lambda: self._platform.agents,
-            pooled=lambda: self._platform.pooled,
         )
 
     def _fetched_keys(

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     Store: TypeAlias = RedisStore | SqliteStore
 
 
+LOCAL_PERSON = "local"  # of whom tokens are at an agent on loopback
+
+
 class SystemClock:
     """Implements `ports.Clock`."""
 
@@ -164,11 +167,13 @@ def agent_store(config: AgentConfig, servers: RedisServers) -> "Store | str":
     return "runs are kept in memory, and end with the process"
 
 
-def sign_ins(config: AgentConfig, url: str, store: "Store | None" = None) -> "SignIns | None":
+def sign_ins(
+    config: AgentConfig, url: str, store: "Store | None" = None, *, on_loopback: bool = False
+) -> "SignIns | None":
     """Return what gets the OAuth tokens of an agent's tool servers; None if it needs none.
 
     They are in the store, encrypted, if there are keys for that; else in this process only. `url`
-    is where the process serves the agent.
+    is where the process serves the agent. On loopback it asks nobody who it is.
     """
     if not any(server.auth for server in config.tools):
         return None
@@ -181,7 +186,7 @@ def sign_ins(config: AgentConfig, url: str, store: "Store | None" = None) -> "Si
         book = TokenBook(MemoryVault())
     is_local = is_loopback_name(host_of(url))
     site = config.exposed_url or config.public_url or (url if is_local else "")
-    return SignIns(book, Site(site.rstrip("/")))
+    return SignIns(book, Site(site.rstrip("/"), LOCAL_PERSON if url and on_loopback else ""))
 
 
 def stores(store: "Store | None", memory: MemoryStore, clock: Clock) -> Stores:

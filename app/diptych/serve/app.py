@@ -15,8 +15,6 @@ from starlette.types import ASGIApp
 
 from diptych.access.limits import Limits, RunLimiter
 from diptych.budgets.agent_budgets import AgentBudgets
-from diptych.core.catalog import Catalog
-from diptych.core.messages import JSONObject
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent import agent_routes
 from diptych.http.agent_profile import CARD_PATH, MCP_PATH, OLDER_CARD_PATHS, AgentProfile
@@ -34,7 +32,7 @@ from diptych.http.page.routes import page_routes
 from diptych.http.responses.routes import response_routes
 from diptych.http.run_request import ChatTerms
 from diptych.http.run_tree import tree_routes
-from diptych.http.runs import RunPolicy, run_routes
+from diptych.http.runs import run_routes
 from diptych.http.session_memory import memory_routes
 from diptych.http.triggers import signed_paths, trigger_routes
 from diptych.manifest.settings import ChatConfig, TriggerConfig
@@ -53,8 +51,8 @@ A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
 class AppDependencies:
     """Dependencies of an application's routes.
 
-    `metrics` returns a text and its media type; None if metrics have their own port. `inputs` are
-    the model's input kinds besides text. `has_docs` serves `/docs` and `/redoc`.
+    `metrics` returns a text and its media type; None if metrics have their own port. `has_docs`
+    serves `/docs` and `/redoc`.
     """
 
     profile: AgentProfile
@@ -67,11 +65,8 @@ class AppDependencies:
     access: AccessPolicy | None = None  # None: everybody may do everything
     has_docs: bool = False
     chat: ChatConfig = field(default_factory=ChatConfig)
-    inputs: tuple[str, ...] = ()
     budgets: AgentBudgets | None = None  # None: nothing is counted
-    catalog: Callable[[], Catalog] = Catalog
     triggers: tuple[TriggerConfig, ...] = ()
-    output_schema: JSONObject | None = None
     sign_ins: "SignIns | None" = None  # None: no tool server has `auth`
     push_sender: "Callable[[], PushSender] | None" = None  # None: no push notifications
 
@@ -95,11 +90,12 @@ class AgentApp(FastAPI):
 
 def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     """Build the application; `on_loopback` adds the guard against foreign web pages."""
-    name = dependencies.profile.name
+    profile = dependencies.profile
+    name = profile.name
     app = AgentApp(
         title=f"Diptych agent {name}",
-        description=dependencies.profile.description,
-        version=dependencies.profile.version,
+        description=profile.description,
+        version=profile.version,
         docs_url="/docs" if dependencies.has_docs else None,
         redoc_url="/redoc" if dependencies.has_docs else None,
         redirect_slashes=False,  # to where the Host header says, with the caller's token
@@ -111,11 +107,10 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         RunLimiter(dependencies.limits, time.monotonic),
         dependencies.chat,
     )
-    terms = ChatTerms(name, dependencies.chat, dependencies.inputs)
+    terms = ChatTerms(name, dependencies.chat, profile.inputs)
     app.include_router(chat_routes(terms, runs))
     app.include_router(response_routes(terms, runs))
-    run_policy = RunPolicy(dependencies.inputs, dependencies.budgets)
-    app.include_router(run_routes(runs, run_policy))
+    app.include_router(run_routes(runs, profile.inputs, dependencies.budgets))
     app.include_router(trigger_routes(runs, dependencies.triggers))
     app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(approval_routes(dependencies.runs))
@@ -125,19 +120,17 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     if sign_ins and sign_ins.servers:
         pages = SignInPages(name, sign_ins, dependencies.runs, stores.log)
         app.router.routes.extend(pages.routes())
-    app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
+    sessions = GuardedSessions(stores.log, stores.sessions)
+    app.include_router(memory_routes(name, runs, sessions))
     app.include_router(health_routes(name, dependencies.readiness))
-    app.include_router(
-        agent_routes(dependencies.profile, dependencies.catalog, dependencies.readiness)
-    )
+    app.include_router(agent_routes(profile, dependencies.readiness))
     if dependencies.metrics:
         app.include_router(metrics_routes(dependencies.metrics))
     app.router.routes.append(
         LazyRoutes(A2A_PATHS, partial(_a2a_routes, runs, dependencies), prefix=f"{REST_PATH}/")
     )
-    mcp = partial(_mcp_routes, runs, dependencies.profile, dependencies.output_schema)
-    app.router.routes.append(LazyRoutes([MCP_PATH], mcp))
-    app.router.routes.extend(page_routes(dependencies.profile))
+    app.router.routes.append(LazyRoutes([MCP_PATH], partial(_mcp_routes, runs, profile)))
+    app.router.routes.extend(page_routes(profile))
     add_error_handlers(app)
     app.add_middleware(BodyGuard, memory_budget=dependencies.memory_budget)
     if dependencies.access:
@@ -170,9 +163,7 @@ def _a2a_routes(runs: GuardedRuns, dependencies: AppDependencies) -> Sequence[Ba
     return a2a_routes(runs, dependencies.profile, pushes, replies=replies)
 
 
-def _mcp_routes(
-    runs: GuardedRuns, profile: AgentProfile, output_schema: JSONObject | None
-) -> Sequence[BaseRoute]:
+def _mcp_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]:
     from diptych.http.mcp import mcp_routes  # noqa: PLC0415 - see `LazyRoutes`
 
-    return mcp_routes(runs, profile, output_schema)
+    return mcp_routes(runs, profile)

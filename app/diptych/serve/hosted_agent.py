@@ -8,7 +8,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.metadata import version
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -23,7 +22,6 @@ from diptych.access.tokens import Issuer
 from diptych.core.budget import Prices
 from diptych.core.catalog import Catalog, Unavailable
 from diptych.core.errors import ConfigError, StoreError
-from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.health import Readiness
 from diptych.manifest.settings import AgentConfig, ToolServerConfig
@@ -69,7 +67,6 @@ FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every
 DUE_PUSHES_SECONDS = 15.0  # between two looks for push notifications that nobody sends
 OFFERS_SECONDS = 5.0  # between two looks at what tool servers offer
 START_SECONDS = 65.0  # a command has 60 s to start; whoever asks one question waits for it
-LOCAL_PERSON = "local"  # of whom tokens are at an agent on loopback, which asks nobody who it is
 VERSION = version("diptych")
 logger = logging.getLogger(__name__)
 
@@ -94,12 +91,18 @@ class InProcessBackends:
 
 @dataclass(frozen=True, slots=True)
 class ProcessParts:
-    """Parts that a process's agents share, besides the client for models."""
+    """Parts that a process's agents share, besides the client for models, and how they are served.
+
+    An agent on loopback is open. Without `has_metrics` the metrics have a port of their own.
+    """
 
     memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
     traces: "ProcessTraces | None" = None
     redis: RedisServers = field(default_factory=RedisServers)
     pool_issuers: Callable[[], Sequence[Issuer]] = tuple
+    on_loopback: bool = True
+    has_metrics: bool = True
+    has_docs: bool = False
 
 
 class HostedAgent:
@@ -107,7 +110,7 @@ class HostedAgent:
 
     `http` is the process's client for models. `url` is the agent's base URL, for its delegations;
     empty if it is not served. `memory` holds runs and sessions if the agent has no other store.
-    Raises `ConfigError` for an invalid script.
+    Raises `ConfigError` for an invalid script, and if no caller could authenticate.
     """
 
     def __init__(  # noqa: PLR0913 - what an agent may be given
@@ -121,7 +124,14 @@ class HostedAgent:
         memory: MemoryStore | None = None,
     ) -> None:
         in_process, shared = in_process or InProcessBackends(), shared or ProcessParts()
-        self._memory_budget = shared.memory_budget
+        self._shared = shared
+        self._access = AgentAccess(config.access, http, shared.pool_issuers)
+        self._is_open = shared.on_loopback or config.access.mode == "open"
+        if not (self._is_open or self._access.proves_somebody):
+            raise ConfigError(
+                f"{config.name}: would listen beyond loopback with no way to say who asks; give "
+                "spec.access.keys or spec.access.issuers, or --open to let everybody do everything"
+            )
         in_process_model = in_process_name(config, in_process.model)
         self._in_process_model = in_process_model
         self._traces = agent_traces(shared.traces, config, VERSION, in_process_model)
@@ -135,7 +145,7 @@ class HostedAgent:
         self._memory_note = store if isinstance(store, str) else ""
         self.data_problem = self._memory_note if config.data else ""  # why its folder is not used
         self._store: Store | None = None if isinstance(store, str) else store
-        self._sign_ins = sign_ins(config, url, self._store)
+        self._sign_ins = sign_ins(config, url, self._store, on_loopback=shared.on_loopback)
         self._tools = McpTools([*config.tools, *in_process.tool_servers], sign_ins=self._sign_ins)
         self._memory = memory or MemoryStore(clock.token()[:8])
         self.stores = stores(self._store, self._memory, clock)
@@ -161,11 +171,10 @@ class HostedAgent:
             replace(self._backends(hooks), tells_turns=in_process.tells_turns),
             self.stores,
             [*observe, self._scheduled.observe],
-            self._memory_budget,
+            shared.memory_budget,
         )
-        self._access = AgentAccess(config.access, http, shared.pool_issuers)
-        self._is_open = True  # until it is served
-        self._policy: AccessPolicy | None = None  # None while it is open
+        policy = self._access.policy(self.name, self._metrics.count_refused)
+        self._policy = None if self._is_open else policy
         self._name_server = NameServerWatch(lambda: bool(self._behind_names(self._unavailable())))
         self._first_connect: asyncio.Task[None] | None = None
         self._pushes: PushSender | None = None
@@ -295,57 +304,30 @@ class HostedAgent:
             return (self._in_process_model,)
         return tuple(each.name for each in self._model.endpoints)
 
-    def app(
-        self, *, on_loopback: bool, has_metrics: bool = True, has_docs: bool = False
-    ) -> FastAPI:
-        """Build the agent's web application; see `app_builder`."""
-        return self.app_builder(
-            on_loopback=on_loopback, has_metrics=has_metrics, has_docs=has_docs
-        )()
-
-    def app_builder(
-        self, *, on_loopback: bool, has_metrics: bool = True, has_docs: bool = False
-    ) -> Callable[[], FastAPI]:
-        """Return a builder of the agent's web application: building takes 20 ms and half a MiB.
-
-        It is open on loopback or if configured so. Otherwise raises `ConfigError` if no caller
-        could authenticate.
-        """
-        config = self._config
-        self._is_open = on_loopback or config.access.mode == "open"
-        if self._sign_ins and on_loopback:
-            self._sign_ins.site.sole_person = LOCAL_PERSON
-        if not (self._is_open or self._access.proves_somebody):
-            raise ConfigError(
-                f"{self.name}: would listen beyond loopback with no way to say who asks; give "
-                "spec.access.keys or spec.access.issuers, or --open to let everybody do everything"
-            )
-        policy = self._access.policy(self.name, self._metrics.count_refused)
-        self._policy = None if self._is_open else policy
+    def app(self) -> FastAPI:
+        """Build the agent's web application, which takes 20 ms and half a MiB."""
+        config, shared = self._config, self._shared
         dependencies = AppDependencies(
             self.profile,
             self.runs,
             self.stores,
             self.readiness,
-            self._render_metrics if has_metrics else None,
+            self._render_metrics if shared.has_metrics else None,
             limits=config.access.limits,
-            memory_budget=self._memory_budget,
+            memory_budget=shared.memory_budget,
             access=self._policy,
             chat=config.chat,
-            inputs=config.model.inputs if config.model else (),
             budgets=self._budgets,
             triggers=config.triggers,
-            output_schema=config.definition.settings.output_schema,
-            has_docs=has_docs,
-            catalog=self._catalog,
+            has_docs=shared.has_docs,
             sign_ins=self._sign_ins,
             push_sender=self._push_sender if self.url else None,
         )
-        return partial(create_app, dependencies, on_loopback=on_loopback)
+        return create_app(dependencies, on_loopback=shared.on_loopback)
 
-    def metrics_app(self, *, on_loopback: bool) -> FastAPI:
+    def metrics_app(self) -> FastAPI:
         """Build the application that serves the metrics on their own port."""
-        return create_metrics_app(self._render_metrics, on_loopback=on_loopback)
+        return create_metrics_app(self._render_metrics, on_loopback=self._shared.on_loopback)
 
     async def rights(self, scope: Scope) -> frozenset[Right]:
         """Return the rights of a request's caller."""

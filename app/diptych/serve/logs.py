@@ -6,7 +6,6 @@ redacted, and an SDK's records are reduced to their kind, as their texts quote r
 
 import logging
 import sys
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
@@ -84,15 +83,8 @@ def _escaped(text: str) -> str:
 
 
 class _TextFormatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__()
-        self._second, self._time = -1, ""
-
     def format(self, record: logging.LogRecord) -> str:
-        if (second := int(record.created)) != self._second:
-            self._time = time.strftime(self.default_time_format, time.localtime(second))
-            self._second = second
-        when = f"{self._time},{int(record.msecs):03d}"
+        when = self.formatTime(record)
         line = f"{when} {record.levelname:<7} {record.name}: {_escaped(_message(record))}"
         if not record.exc_info:
             return line

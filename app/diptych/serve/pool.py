@@ -7,7 +7,7 @@ ready, takes the port's requests over, and the former one drains as a process do
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from diptych.core.errors import ConfigError, InvalidRequest, RunNotFound
 from diptych.http.errors import error_body, error_response
 from diptych.http.health import Readiness, scheduled_value, unavailable_value
-from diptych.http.pool import PoolDoor, PoolEntry, PoolState
 from diptych.http.team_router import TeamMember, TeamRouter
 from diptych.manifest.pooled_agent import PooledAgent, pooled_config, read_pooled_agent
 from diptych.manifest.secret_sources import value_from_file
@@ -27,9 +26,11 @@ from diptych.ports.ids import epoch_of
 from diptych.serve.access import AgentAccess
 from diptych.serve.adapters import check_mock_scripts
 from diptych.serve.app import create_metrics_app
+from diptych.serve.connections import Connections
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
-from diptych.serve.http_server import CLOSE_SECONDS, HttpServers, run_http_servers
+from diptych.serve.http_server import CLOSE_SECONDS, HttpServer, run_http_server
 from diptych.serve.memory_limit import memory_limit, room_for_requests
+from diptych.serve.pool_door import PoolDoor, PoolEntry, PoolState
 from diptych.serve.process import (
     ListenAddress,
     Sockets,
@@ -43,6 +44,7 @@ from diptych.serve.tracing import opened_traces, traced_http_session
 from diptych.telemetry.metrics import render
 
 OF_ONE_AGENT = 0.5  # share of the memory for requests that one agent may take
+OF_ONE_PORT = 512  # connections
 POLL_SECONDS = 1.0  # between looks at the folder
 _GONE = error_body("this agent has left the pool", "server_error", code="overloaded")
 _logger = logging.getLogger(__name__)
@@ -65,18 +67,15 @@ class PoolSettings:
 class _Form:
     """One form of an agent, and its requests in progress."""
 
-    def __init__(
-        self, document: PooledAgent, agent: HostedAgent, build_app: Callable[[], ASGIApp]
-    ) -> None:
+    def __init__(self, document: PooledAgent, agent: HostedAgent) -> None:
         self.document = document
         self.agent = agent
-        self._build_app = build_app
         self._app: ASGIApp | None = None  # until the first request: most agents have few
         self._open_requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._open_requests += 1
-        app = self._app = self._app or self._build_app()
+        app = self._app = self._app or self.agent.app()
         try:
             await app(scope, receive, send)
         finally:
@@ -197,7 +196,9 @@ class _Member:
             self.form = former
             await form.end(0.0)
             raise
-        self._pool.serve(self.name, TeamMember(form, form.has_run, form.agent.rights))
+        agent = form.agent
+        member = TeamMember(agent.profile, form, form.has_run, agent.rights)
+        self._pool.serve(self.name, member)
         _logger.info("agent %s serves at port %d", self.name, document.port)
         if former and former not in self._ending:
             self._end(former)
@@ -211,8 +212,7 @@ class _Member:
             shared = replace(pool.shared, memory_budget=self._memory_budget)
             url = config.public_url or ""
             agent = HostedAgent(config, pool.http, url=url, shared=shared)
-            build = agent.app_builder(on_loopback=False, has_metrics=False)
-            form = _Form(document, agent, build)
+            form = _Form(document, agent)
             await asyncio.sleep(0)  # others are served between two that are built
         try:
             await agent.__aenter__()
@@ -229,7 +229,8 @@ class _Member:
         [sock] = Sockets(replace(self._pool.address, port=port), 1)
         if self._server:
             self._server.close()
-        self._server = await self._pool.servers.listen(self, sock, self._memory_budget)
+        connections = Connections(self._memory_budget, OF_ONE_PORT)
+        self._server = await self._pool.server.listen(self, sock, connections)
         self._port = port
 
     async def _remove(self) -> None:
@@ -277,7 +278,7 @@ class Pool:
         self.http = http
         self.shared = shared
         self.grace = grace
-        self.servers: HttpServers
+        self.server: HttpServer
         self.building = asyncio.Lock()
         self.members: dict[str, TeamMember] = {}
         self._folder = settings.folder
@@ -332,9 +333,9 @@ class Pool:
         if self._all.get(member.name) is member:
             del self._all[member.name]
 
-    async def run(self, servers: HttpServers) -> None:
+    async def run(self, server: HttpServer) -> None:
         """Serve the agents of the folder, and follow its changes, until cancelled."""
-        self.servers = servers
+        self.server = server
         self._read_folder()
         await asyncio.gather(*(member.wait_settled() for member in tuple(self._all.values())))
         self._has_tried_files = True
@@ -398,21 +399,21 @@ async def serve_pool_until_signal(
     """Serve a pool until SIGINT, SIGTERM or SIGHUP, as `serve_until_signal` does agents."""
     make_undumpable()
     stop = set_at_signals()
-    async with _serving(settings, process, sockets, metrics) as (pool, servers):
+    async with _serving(settings, process, sockets, metrics) as (pool, server):
         _logger.info("the pool listens at %s", sockets.addresses[0])
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(pool.run(servers))
+            running = group.create_task(pool.run(server))
             await stop.wait()
             running.cancel()
         stop.clear()
         await pool.stop_changing()
-        await drain(pool.agents, servers, stop, process.shutdown_grace)
+        await drain(pool.agents, server, stop, process.shutdown_grace)
 
 
 @contextlib.asynccontextmanager
 async def _serving(
     settings: PoolSettings, process: ProcessSettings, sockets: Sockets, metrics: Sockets | None
-) -> AsyncIterator[tuple[Pool, HttpServers]]:
+) -> AsyncIterator[tuple[Pool, HttpServer]]:
     """Serve the door, and the metrics, of a pool whose agents `Pool.run` starts."""
     memory_budget = MemoryBudget(room_for_requests(process.memory_limit or memory_limit()))
     async with contextlib.AsyncExitStack() as stack:
@@ -421,7 +422,13 @@ async def _serving(
         traces = await stack.enter_async_context(opened_traces(process.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))
         access = AgentAccess(AccessConfig(platform=value_from_file(settings.access)), http)
-        shared = ProcessParts(memory_budget, traces, pool_issuers=access.issuers)
+        shared = ProcessParts(
+            memory_budget,
+            traces,
+            pool_issuers=access.issuers,
+            on_loopback=False,
+            has_metrics=False,
+        )
         pool = Pool(settings, http, shared, process.shutdown_grace)
         policy = access.policy(settings.name, lambda _: None)
         door = PoolDoor(pool, TeamRouter(pool.members, memory_budget), policy, memory_budget)
@@ -429,7 +436,7 @@ async def _serving(
         if metrics:
             apps.append((create_metrics_app(pool.metrics, on_loopback=False), metrics))
         bound = [(app, sock) for app, of_app in apps for sock in of_app]
-        servers = await stack.enter_async_context(run_http_servers(bound, memory_budget))
+        server = await stack.enter_async_context(run_http_server(bound, memory_budget))
         stack.push_async_callback(pool.close)
-        stack.push_async_callback(servers.stop)  # before the agents: open responses need the store
-        yield pool, servers
+        stack.push_async_callback(server.stop)  # before the agents: open responses need the store
+        yield pool, server

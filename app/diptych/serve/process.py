@@ -28,7 +28,7 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.net.proxies import proxy_notices
 from diptych.serve.adapters import check_mock_scripts, check_store_urls
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
-from diptych.serve.http_server import HttpServers, run_http_servers
+from diptych.serve.http_server import HttpServer, run_http_server
 from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.tracing import opened_traces, traced_http_session
 
@@ -60,20 +60,6 @@ class ListenAddress:
             return False
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """Options of all agents of the process.
-
-    `memory_limit` is in bytes, by default detected. With `metrics_sockets` metrics are served only
-    there. With `telemetry` traces are sent.
-    """
-
-    memory_limit: int | None = None
-    has_docs: bool = False
-    metrics_sockets: "Sockets | None" = None
-    telemetry: TelemetrySettings | None = None
-
-
 class Sockets:
     """Bound sockets that do not listen yet, so that URLs are known before agents are built.
 
@@ -88,13 +74,18 @@ class Sockets:
 
     @property
     def urls(self) -> list[str]:
-        return [_url(self.address, s.getsockname()[1]) for s in self._sockets]
+        """The URLs at which this machine reaches them."""
+        is_any = self.address.host in ("0.0.0.0", "::", "localhost")  # noqa: S104
+        return self._at("127.0.0.1" if is_any else self.address.host)
 
     @property
     def addresses(self) -> list[str]:
         """The listening addresses, which need not be reachable URLs: `http://0.0.0.0:8000`."""
-        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
-        return [f"http://{host}:{s.getsockname()[1]}" for s in self._sockets]
+        return self._at(self.address.host)
+
+    def _at(self, host: str) -> list[str]:
+        host = f"[{host}]" if ":" in host else host
+        return [f"http://{host}:{sock.getsockname()[1]}" for sock in self._sockets]
 
     def __iter__(self) -> Iterator[socket.socket]:
         return iter(self._sockets)
@@ -108,65 +99,77 @@ class Sockets:
 async def serve_agents(
     configs: Sequence[AgentConfig],
     sockets: Sockets,
-    metrics_sockets: Sockets | None = None,
+    metrics: Sockets | None = None,
     telemetry: TelemetrySettings | None = None,
 ) -> AsyncIterator[list[HostedAgent]]:
     """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
-    With `metrics_sockets` metrics are served only there. With `telemetry` traces are sent. Raises
+    With sockets for `metrics` these are served only there. With `telemetry` traces are sent. Raises
     `ConfigError` before any port opens.
     """
-    options = ServeOptions(metrics_sockets=metrics_sockets, telemetry=telemetry)
-    async with _serve(configs, sockets, options) as (agents, _servers):
+    settings = ProcessSettings(telemetry=telemetry)
+    async with _serve(configs, sockets, metrics, settings) as (agents, _server):
         yield agents
 
 
 @contextlib.asynccontextmanager
 async def _serve(
-    configs: Sequence[AgentConfig], sockets: Sockets, options: ServeOptions
-) -> AsyncIterator[tuple[list[HostedAgent], HttpServers]]:
-    memory_budget = MemoryBudget(room_for_requests(options.memory_limit or memory_limit()))
+    configs: Sequence[AgentConfig],
+    sockets: Sockets,
+    metrics: Sockets | None,
+    settings: ProcessSettings,
+    *,
+    has_docs: bool = False,
+) -> AsyncIterator[tuple[list[HostedAgent], HttpServer]]:
+    memory_budget = MemoryBudget(room_for_requests(settings.memory_limit or memory_limit()))
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(sockets.close)
-        if options.metrics_sockets:
-            stack.callback(options.metrics_sockets.close)
+        for each in filter(None, (sockets, metrics)):
+            stack.callback(each.close)
         check_mock_scripts(configs)
         check_store_urls(configs)
         for notice in proxy_notices():
             _logger.warning(notice)
         # At the very end the last spans are sent: runs end before.
-        traces = await stack.enter_async_context(opened_traces(options.telemetry))
+        traces = await stack.enter_async_context(opened_traces(settings.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))
-        shared = ProcessParts(memory_budget, traces)
+        shared = ProcessParts(
+            memory_budget,
+            traces,
+            on_loopback=sockets.address.is_loopback,
+            has_metrics=metrics is None,
+            has_docs=has_docs,
+        )
         agents = [
             HostedAgent(config, http, url=url, shared=shared)
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        apps = _apps(agents, sockets, options, memory_budget)
-        servers = await stack.enter_async_context(run_http_servers(apps, memory_budget))
+        apps = _apps(agents, sockets, metrics, memory_budget)
+        server = await stack.enter_async_context(run_http_server(apps, memory_budget))
         for agent in agents:
             await stack.enter_async_context(agent)
-        stack.push_async_callback(servers.stop)  # before the agents: open responses need the store
+        stack.push_async_callback(server.stop)  # before the agents: open responses need the store
         stack.push_async_callback(_close_runs, agents, 0.0)
-        yield agents, servers
+        yield agents, server
 
 
-async def serve_until_signal(
+async def serve_until_signal(  # noqa: PLR0913 - all that a process is told
     configs: Sequence[AgentConfig],
     sockets: Sockets,
     on_ready: Callable[[Sequence[HostedAgent]], Coroutine[Any, Any, None]],
+    settings: ProcessSettings | None = None,
     *,
-    grace: float = ProcessSettings().shutdown_grace,
-    options: ServeOptions | None = None,
+    metrics: Sockets | None = None,
+    has_docs: bool = False,
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP.
 
-    `nohup` is respected. Active runs then have `grace` seconds to end; a second signal ends the
-    wait.
+    `nohup` is respected. Active runs then have some seconds to end; a second signal ends the wait.
     """
+    settings = settings or ProcessSettings()
     make_undumpable()
     stop = set_at_signals()
-    async with _serve(configs, sockets, options or ServeOptions()) as (agents, servers):
+    serving = _serve(configs, sockets, metrics, settings, has_docs=has_docs)
+    async with serving as (agents, server):
         async with asyncio.TaskGroup() as group:
             starting = [
                 group.create_task(on_ready(agents)),
@@ -177,7 +180,7 @@ async def serve_until_signal(
             for task in starting:
                 task.cancel()
         stop.clear()
-        await drain(agents, servers, stop, grace)
+        await drain(agents, server, stop, settings.shutdown_grace)
 
 
 def set_at_signals() -> asyncio.Event:
@@ -215,13 +218,13 @@ async def freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
 
 async def drain(
     agents: Sequence[HostedAgent],
-    servers: HttpServers,
+    server: HttpServer,
     second_signal: asyncio.Event,
     grace: float,
 ) -> None:
     """Accept requests in flight, then no new runs; give active runs `grace` seconds."""
     interrupting = asyncio.create_task(second_signal.wait())
-    arriving = asyncio.create_task(servers.wait_for_first_requests())
+    arriving = asyncio.create_task(server.wait_for_first_requests())
     await asyncio.wait([arriving, interrupting], return_when=asyncio.FIRST_COMPLETED)
     arriving.cancel()
     closing = asyncio.create_task(_close_runs(agents, grace))
@@ -240,33 +243,25 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
 def _apps(
     agents: Sequence[HostedAgent],
     sockets: Sockets,
-    options: ServeOptions,
+    metrics: Sockets | None,
     memory_budget: MemoryBudget,
 ) -> list[tuple[ASGIApp, socket.socket]]:
     """Make an app for each agent, and one for its metrics if these have a socket.
 
     The first socket answers for all agents, if there are several.
     """
-    on_loopback, metrics_sockets = sockets.address.is_loopback, options.metrics_sockets
-    has_metrics, has_docs = metrics_sockets is None, options.has_docs
-    of_agents: list[ASGIApp] = [
-        agent.app(on_loopback=on_loopback, has_metrics=has_metrics, has_docs=has_docs)
-        for agent in agents
-    ]
+    of_agents: list[ASGIApp] = [agent.app() for agent in agents]
     if len(agents) > 1:
         members = {
-            agent.name: TeamMember(app, agent.runs.entry, agent.rights)
+            agent.name: TeamMember(agent.profile, app, agent.runs.entry, agent.rights)
             for agent, app in zip(agents, of_agents, strict=True)
         }
         router = TeamRouter(members, memory_budget)
-        of_agents[0] = LoopbackGuard(router) if on_loopback else router
+        of_agents[0] = LoopbackGuard(router) if sockets.address.is_loopback else router
     apps = list(zip(of_agents, sockets, strict=True))
-    if metrics_sockets:
-        apps += [
-            (agent.metrics_app(on_loopback=on_loopback), sock)
-            for agent, sock in zip(agents, metrics_sockets, strict=True)
-        ]
-        for agent, url in zip(agents, metrics_sockets.urls, strict=True):
+    if metrics:
+        apps += [(agent.metrics_app(), sock) for agent, sock in zip(agents, metrics, strict=True)]
+        for agent, url in zip(agents, metrics.urls, strict=True):
             _logger.info("the metrics of %s are at %s/metrics", agent.name, url)
     return apps
 
@@ -301,14 +296,6 @@ def _bound(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def _url(address: ListenAddress, port: int) -> str:
-    """Return the URL at which this machine reaches a port."""
-    is_any = address.host in ("0.0.0.0", "::", "localhost")  # noqa: S104
-    host = "127.0.0.1" if is_any else address.host
-    host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{port}"
 
 
 def make_undumpable() -> None:

@@ -19,7 +19,7 @@ from diptych.core.errors import ConfigError
 from diptych.http.guards import LoopbackGuard
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp.relay import ToolRelay
-from diptych.serve.http_server import run_http_servers
+from diptych.serve.http_server import run_http_server
 from diptych.serve.process import Sockets, set_at_signals, wait_idle
 
 STARTING = "is starting"  # the reason while the tools are loaded; the operator knows it
@@ -40,7 +40,7 @@ async def serve_tools_until_signal(
     if sockets.address.is_loopback:
         app = LoopbackGuard(app)
     [sock] = sockets
-    async with run_http_servers([(app, sock)]), asyncio.TaskGroup() as group:
+    async with run_http_server([(app, sock)]), asyncio.TaskGroup() as group:
         offering = group.create_task(tools.offer())
         _logger.info("the tool server listens at %s%s", sockets.addresses[0], path)
         await stop.wait()

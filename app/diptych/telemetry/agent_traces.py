@@ -11,13 +11,13 @@ import aiohttp
 from opentelemetry import trace as otel
 from opentelemetry.context import attach, detach, get_value
 from opentelemetry.propagate import inject
-from opentelemetry.trace import SpanKind, StatusCode, Tracer
+from opentelemetry.trace import SpanKind, Tracer
 from yarl import URL
 
 from diptych.core.codec import Record
 from diptych.ports import Notice
 from diptych.telemetry import attributes as about
-from diptych.telemetry.run_trace import TRACER, RunTrace, SpanSource
+from diptych.telemetry.run_trace import TRACER, RunTrace, SpanSource, fail
 
 _FIRST_ERROR = 400
 _logger = logging.getLogger(__name__)
@@ -88,8 +88,7 @@ class AgentTraces:
             start_time=end - int(seconds * 1_000_000_000),
         )
         if outcome == "failed":
-            span.set_attribute(about.ERROR, "hook_failed")
-            span.set_status(StatusCode.ERROR)
+            fail(span, "hook_failed")
         span.end(end)
 
 
@@ -122,8 +121,7 @@ async def _end(
     status = params.response.status
     request.span.set_attribute("http.response.status_code", status)
     if status >= _FIRST_ERROR:
-        request.span.set_attribute(about.ERROR, str(status))
-        request.span.set_status(StatusCode.ERROR)
+        fail(request.span, str(status))
     request.span.end()
 
 
@@ -135,8 +133,7 @@ async def _fail(
     if isinstance(params.exception, asyncio.CancelledError):  # by a timeout, or as the run ended
         request.span.set_attribute(about.ERROR, "cancelled")
     else:
-        request.span.set_attribute(about.ERROR, type(params.exception).__name__)
-        request.span.set_status(StatusCode.ERROR)
+        fail(request.span, type(params.exception).__name__)
     request.span.end()
 
 

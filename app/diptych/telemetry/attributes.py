@@ -58,16 +58,14 @@ _PROVIDERS = {
     "api.perplexity.ai": "perplexity",
     "api.x.ai": "x_ai",
 }
-_NUMBERS = {
-    "temperature": "gen_ai.request.temperature",
-    "top_p": "gen_ai.request.top_p",
-    "frequency_penalty": "gen_ai.request.frequency_penalty",
-    "presence_penalty": "gen_ai.request.presence_penalty",
-}
-_WHOLE_NUMBERS = {
-    "max_tokens": "gen_ai.request.max_tokens",
-    "max_completion_tokens": "gen_ai.request.max_tokens",
-    "seed": "gen_ai.request.seed",
+_NUMBERS: Mapping[str, tuple[str, type[float]]] = {
+    "temperature": ("gen_ai.request.temperature", float),
+    "top_p": ("gen_ai.request.top_p", float),
+    "frequency_penalty": ("gen_ai.request.frequency_penalty", float),
+    "presence_penalty": ("gen_ai.request.presence_penalty", float),
+    "max_tokens": ("gen_ai.request.max_tokens", int),
+    "max_completion_tokens": ("gen_ai.request.max_tokens", int),
+    "seed": ("gen_ai.request.seed", int),
 }
 
 
@@ -89,30 +87,17 @@ class TracedAgent:
 
 def agent_attributes(agent: TracedAgent) -> Attributes:
     """Return the attributes of an agent and its model."""
-    about: Attributes = {
-        OPERATION: "invoke_agent",
-        PROVIDER: provider(agent.endpoint),
-        AGENT: agent.name,
-    }
+    about = _attributes("invoke_agent", agent)
     if agent.description:
         about["gen_ai.agent.description"] = agent.description
-    if agent.model:
-        about[REQUEST_MODEL] = agent.model
     return about
 
 
 def chat_attributes(agent: TracedAgent, command: AskModel) -> Attributes:
     """Return the attributes of a model request, without its contents."""
     request = command.request
-    about: Attributes = {
-        OPERATION: "chat",
-        PROVIDER: provider(agent.endpoint),
-        AGENT: agent.name,
-        **server_attributes(agent.endpoint),
-        PURPOSE: command.purpose,
-    }
-    if agent.model:
-        about[REQUEST_MODEL] = agent.model
+    about = _attributes("chat", agent) | server_attributes(agent.endpoint)
+    about[PURPOSE] = command.purpose
     if command.is_streamed:
         about["gen_ai.request.stream"] = True
     if request.output_schema is not None:
@@ -169,12 +154,16 @@ def word(text: object) -> str:
     return shortened(well_formed(str(text)), _MAX_WORD)
 
 
+def _attributes(operation: str, agent: TracedAgent) -> Attributes:
+    model: Attributes = {REQUEST_MODEL: agent.model} if agent.model else {}
+    return {OPERATION: operation, PROVIDER: provider(agent.endpoint), AGENT: agent.name, **model}
+
+
 def _parameters(given: Mapping[str, Any]) -> Attributes:
     found: Attributes = {}
     for name, value in given.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and name in _NUMBERS:
-            found[_NUMBERS[name]] = float(value)
-        elif is_number and name in _WHOLE_NUMBERS:
-            found[_WHOLE_NUMBERS[name]] = int(value)
+            attribute, number = _NUMBERS[name]
+            found[attribute] = number(value)
     return found

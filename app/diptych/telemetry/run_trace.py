@@ -122,7 +122,7 @@ class RunTrace:
         try:
             event = await ask()
         except Exception:
-            _fail(span, "internal_error")
+            fail(span, "internal_error")
             raise
         else:
             _set_outcome(span, event)
@@ -226,7 +226,7 @@ class RunTrace:
             given |= _call_contents(begun, result)
         span = self._start_span(name, call_id, begun or result, given, kind)
         if error := result.metadata.get("error"):
-            _fail(span, about.word(error))
+            fail(span, about.word(error))
         span.end(_end_time(begun or result, result))
 
     def _end_approval(self, decided: Record) -> None:
@@ -249,7 +249,7 @@ class RunTrace:
         if reason := data.get("finish_reason"):
             span.set_attribute(about.FINISH_REASONS, (about.word(reason),))
         if end.event_type == "failed":
-            _fail(span, about.word(data["code"]))
+            fail(span, about.word(data["code"]))
         span.end(_end_time(self._first, end))
 
     def _start_span(
@@ -293,16 +293,17 @@ def _set_outcome(span: Span, event: Event) -> None:
         case Compacted(usage=usage, error=error):
             span.set_attributes(about.usage_attributes(usage))
             if error:
-                _fail(span, error)
+                fail(span, error)
         case Failed(code=code):
-            _fail(span, code)
+            fail(span, code)
         case ContextRefused():
-            _fail(span, "context_too_long")
+            fail(span, "context_too_long")
         case FormatChanged():
-            _fail(span, "tools_refused")
+            fail(span, "tools_refused")
 
 
-def _fail(span: Span, error: str) -> None:
+def fail(span: Span, error: str) -> None:
+    """Mark a span as failed."""
     span.set_attribute(about.ERROR, error)
     span.set_status(StatusCode.ERROR)
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from support.in_process_server import in_process
-from support.stack import Stage, agent, box, call, stage, until
+from support.stack import BEYOND, Stage, agent, box, call, stage, until
 
 from diptych.a2a import push
 from diptych.access.grants import Grant, Grantee, Right
@@ -254,9 +254,9 @@ async def test_only_who_began_a_task_is_notified_of_it_and_the_long_card_is_for_
     config = agent(*REPLIES, tools=(box(publish),), access=AccessConfig(keys=keys, grants=grants))
     async with (
         open_http_session() as session,
-        HostedAgent(config, session, url="http://helper") as hosted,
+        HostedAgent(config, session, url="http://helper", shared=BEYOND) as hosted,
         httpx.AsyncClient(
-            transport=httpx.ASGITransport(hosted.app(on_loopback=False)), base_url="http://helper"
+            transport=httpx.ASGITransport(hosted.app()), base_url="http://helper"
         ) as http,
     ):
         await hosted.wait_until_tried()

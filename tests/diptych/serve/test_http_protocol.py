@@ -151,6 +151,7 @@ MANY = b"GET /x HTTP/1.1\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(MAX_H
     [
         pytest.param(LONG, id="one long header that does not end"),
         pytest.param(MANY + b"\r\n", id="many headers"),
+        pytest.param(b"GET /" + b"x" * 2 * MAX_HEAD, id="a path that does not end"),
     ],
 )
 async def test_a_head_that_is_too_large_is_refused(head: bytes, piece: int) -> None:

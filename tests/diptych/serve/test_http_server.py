@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 
 from diptych.serve import http_server
-from diptych.serve.http_server import run_http_servers, run_servers
+from diptych.serve.http_server import run_http_server, run_server
 
 
 async def test_a_cancellation_waits_until_servers_have_stopped(
@@ -22,7 +22,7 @@ async def test_a_cancellation_waits_until_servers_have_stopped(
     async def serve_once() -> None:
         config = uvicorn.Config(Starlette(), log_config=None)
         with socket.create_server(("127.0.0.1", 0)) as bound:
-            async with run_servers([(config, bound)]):
+            async with run_server(config, bound):
                 stopping.set()
 
     before = asyncio.all_tasks()
@@ -51,7 +51,7 @@ async def test_a_request_that_does_not_end_is_cut_in_order(
 
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
-        async with run_http_servers([(cast("FastAPI", hang), bound)]):
+        async with run_http_server([(cast("FastAPI", hang), bound)]):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             body = b"body" if is_whole else b"bo"
             writer.write(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n" + body)

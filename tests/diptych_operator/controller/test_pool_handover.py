@@ -33,7 +33,7 @@ class Tokens:
 
 
 class Pod:
-    """The management routes of a pool's pod (`diptych.http.pool`)."""
+    """The management routes of a pool's pod (`diptych.serve.pool_door`)."""
 
     def __init__(self):
         self.entries, self.requests, self.refuses = {}, [], ""

@@ -75,10 +75,10 @@ async def _almanac() -> AsyncIterator[str]:
     import uvicorn
 
     from diptych.demo.tools import tool_server
-    from diptych.serve.http_server import run_servers
+    from diptych.serve.http_server import run_server
 
     app = tool_server().streamable_http_app()
     config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
     with socket.create_server((HOST, 0)) as bound:
-        async with run_servers([(config, bound)]):
+        async with run_server(config, bound):
             yield f"http://{HOST}:{bound.getsockname()[1]}/mcp"

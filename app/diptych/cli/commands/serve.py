@@ -84,12 +84,7 @@ def serve(
     from diptych.manifest.loader import config_from_environment, load_agents
     from diptych.manifest.settings import opened
     from diptych.serve.logs import set_up_logging
-    from diptych.serve.process import (
-        ListenAddress,
-        ServeOptions,
-        Sockets,
-        serve_until_signal,
-    )
+    from diptych.serve.process import ListenAddress, Sockets, serve_until_signal
 
     if reload:
         _serve_with_reload(files or [], local_options(secrets, service), port)
@@ -116,8 +111,9 @@ def serve(
         configs,
         sockets,
         log_addresses if settings.log_format == "json" else _print_addresses,
-        grace=settings.shutdown_grace,
-        options=ServeOptions(settings.memory_limit, has_docs, metrics, settings.telemetry),
+        settings,
+        metrics=metrics,
+        has_docs=has_docs,
     )
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serving)

@@ -7,7 +7,6 @@ given.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -48,13 +47,6 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    body: bytes
-    media_type: str
-    etag: str
-
-
 def page_routes(profile: AgentProfile) -> Sequence[Route]:
     """Return the routes of the page and of the agent's profile that it shows."""
     about = {
@@ -62,24 +54,18 @@ def page_routes(profile: AgentProfile) -> Sequence[Route]:
         "description": profile.description,
         "asks_for_token": profile.asks_for_token,
     }
-    found = {
-        path: _content(file.read_bytes(), _TYPES[file.suffix]) for path, file in _FILES.items()
-    }
-    found[AGENT_PATH] = _content(orjson.dumps(about), "application/json")
-    return [_route(path, content) for path, content in found.items()]
+    files = (_route(path, file.read_bytes(), _TYPES[file.suffix]) for path, file in _FILES.items())
+    return [*files, _route(AGENT_PATH, orjson.dumps(about), "application/json")]
 
 
-def _content(body: bytes, media_type: str) -> _Content:
-    return _Content(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-
-
-def _route(path: str, content: _Content) -> Route:
-    headers = {**_HEADERS, "ETag": content.etag}
+def _route(path: str, body: bytes, media_type: str) -> Route:
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {**_HEADERS, "ETag": etag}
 
     async def get(request: Request) -> Response:
-        if _has(request.headers.get("if-none-match", ""), content.etag):
+        if _has(request.headers.get("if-none-match", ""), etag):
             return Response(None, 304, headers)
-        return Response(content.body, 200, headers, content.media_type)
+        return Response(body, 200, headers, media_type)
 
     return Route(path, get, methods=["GET"], include_in_schema=False)
 

@@ -9,14 +9,13 @@ from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any, Literal, cast
 
-import orjson
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest, RunNotFound
-from diptych.http.bodies import json_router
+from diptych.http.bodies import json_response, json_router
 from diptych.http.caller_calls import Part, part_of, run_of, start_or_continue
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
@@ -72,9 +71,9 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
             frames, failure_frame = reader.frames(), reader.failure_frame
             return SseResponse(frames, reader.headers, on_disconnect, failure_frame=failure_frame)
         if body.background:
-            return _json(await reader.now(), reader)
-        work = reader.answered()
-        return _json(await result_for_caller(request.receive, work, on_disconnect), reader)
+            return json_response(await reader.now(), headers=reader.headers)
+        response = await result_for_caller(request.receive, reader.answered(), on_disconnect)
+        return json_response(response, headers=reader.headers)
 
     @router.get(f"{PATH}/{{response_id}}", **reply("Response", "The response.", events=_EVENTS))
     async def read_response(
@@ -85,7 +84,7 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
         """
         reader = await _reader(response_id, runs, name)
         if not stream:
-            return _json(await reader.now(), reader)
+            return json_response(await reader.now(), headers=reader.headers)
         if starting_after is not None:
             await reader.catch_up(starting_after)
         on_disconnect = partial(cancel_if_abandoned, runs, run_of(response_id))
@@ -107,7 +106,7 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
         """
         reader = await _reader(response_id, runs, name)
         items = input_items(await runs.records(run_of(response_id)), reader.part)
-        return _json(page_of(items, order, after, limit), reader)
+        return json_response(page_of(items, order, after, limit), headers=reader.headers)
 
     @router.post(f"{PATH}/{{response_id}}/cancel", **reply("Response", "The response."))
     async def cancel_response(response_id: str) -> Response:
@@ -115,10 +114,11 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
         entry = await runs.cancel(run_of(response_id))
         try:
             reader = await _reader(response_id, runs, name)
-            return _json(await reader.now(), reader)
+            return json_response(await reader.now(), headers=reader.headers)
         except RunNotFound:  # the right to cancel it is not that to read it
-            reader = ResponseReader(runs, ResponseState(name, entry, Part()))
-            return _json(reader.bare(), reader)
+            state = ResponseState(name, entry, Part())
+            headers = ResponseReader(runs, state).headers
+            return json_response(state.response(), headers=headers)
 
     @router.delete(f"{PATH}/{{response_id}}", **reply("DeletedResponse", "It is forgotten.", 409))
     async def delete_response(response_id: str) -> dict[str, Any]:
@@ -129,10 +129,6 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
 
 async def _reader(response_id: str, runs: GuardedRuns, name: str) -> "ResponseReader":
     return ResponseReader(runs, ResponseState(name, *await part_of(response_id, runs)))
-
-
-def _json(view: dict[str, Any], reader: "ResponseReader") -> Response:
-    return Response(orjson.dumps(view), 200, reader.headers, "application/json")
 
 
 class ResponseReader(RunReader):
@@ -153,10 +149,6 @@ class ResponseReader(RunReader):
     async def now(self) -> dict[str, Any]:
         """Return the response as recorded."""
         return fed(self._state, await self._runs.records(self._run_id)).response()
-
-    def bare(self) -> dict[str, Any]:
-        """Return the response without its content, for callers who may not read it."""
-        return self._state.response()
 
     async def answered(self) -> dict[str, Any]:
         """Wait for the part's end and return the response. Raises `RunFailed`."""

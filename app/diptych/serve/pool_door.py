@@ -5,9 +5,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import orjson
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -18,9 +17,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from diptych.access.grants import Right
 from diptych.core.errors import RequestError
 from diptych.http.access_guard import AccessGuard, AccessPolicy
+from diptych.http.bodies import json_response
 from diptych.http.errors import error_body, error_response
 from diptych.http.guards import BodyGuard, RequestIds
 from diptych.net.memory_budget import MemoryBudget
+
+if TYPE_CHECKING:
+    from diptych.serve.pool import Pool
 
 PoolState: TypeAlias = Literal["starting", "ready", "draining", "failed"]
 _OWN_PATHS = ("/health", "/ready", "/pool/")
@@ -43,27 +46,12 @@ class PoolEntry:
     scheduled: Sequence[Mapping[str, str]] = ()
 
 
-class ManagedPool(Protocol):
-    """The pool behind the door. `put` raises `InvalidRequest` for a malformed document."""
-
-    name: str
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    def entries(self) -> Sequence[PoolEntry]: ...
-
-    def put(self, name: str, document: bytes) -> PoolEntry: ...
-
-    def remove(self, name: str) -> PoolEntry | None: ...
-
-
 class PoolDoor:
     """ASGI application: the pool's own paths, and all else to one of its agents (`team`)."""
 
     def __init__(
         self,
-        pool: ManagedPool,
+        pool: "Pool",
         team: ASGIApp,
         policy: AccessPolicy,
         memory_budget: MemoryBudget,
@@ -85,19 +73,19 @@ class PoolDoor:
         self._own = RequestIds(own)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_own = scope.get("path", "").startswith(_OWN_PATHS)
+        is_own = scope["path"].startswith(_OWN_PATHS)
         await (self._own if is_own else self._team)(scope, receive, send)
 
     async def _health(self, _: Request) -> Response:
-        return _json({"status": "ok", "pool": self._pool.name})
+        return json_response({"status": "ok", "pool": self._pool.name})
 
     async def _ready(self, _: Request) -> Response:
         is_ready = self._pool.is_ready
         status = "ready" if is_ready else "not ready"
-        return _json({"status": status, "pool": self._pool.name}, 200 if is_ready else 503)
+        return json_response({"status": status, "pool": self._pool.name}, 200 if is_ready else 503)
 
     async def _list(self, _: Request) -> Response:
-        return _json(self._pool.entries())
+        return json_response(self._pool.entries())
 
     async def _change(self, request: Request) -> Response:
         name, path = request.path_params["name"], request.scope["path"]
@@ -106,12 +94,8 @@ class PoolDoor:
             if entry is None:
                 body = error_body(f"there is no agent {name[:64]!r}", "invalid_request_error")
                 return error_response(path, 404, body)
-            return _json(entry, 202)
+            return json_response(entry, 202)
         try:
-            return _json(self._pool.put(name, await request.body()), 202)
+            return json_response(self._pool.put(name, await request.body()), 202)
         except RequestError as error:
             return error_response(path, 422, error_body(error.message, "invalid_request_error"))
-
-
-def _json(content: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
