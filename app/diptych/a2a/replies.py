@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from diptych.a2a import extension
 from diptych.a2a.parts import sent_json
-from diptych.http.approvals import DecisionBody, GuardedApprovals
 from diptych.http.errors import first_problem
 from diptych.http.inputs import AnswerBody, GuardedInputs
+from diptych.http.waits import DecisionBody, GuardedApprovals
 from diptych.runs.service import RunService
 
 

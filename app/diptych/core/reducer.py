@@ -91,7 +91,6 @@ from diptych.core.events import (
     Terminal,
 )
 from diptych.core.fitting import question_place
-from diptych.core.inputs import may_ask, may_receive, take_input, take_question
 from diptych.core.messages import ChildRun, Message
 from diptych.core.pending import Next, take_over, unanswered
 from diptych.core.queues import clear_messages, deliver_all, deliver_steering, put_message
@@ -106,6 +105,7 @@ from diptych.core.state import (
     updated,
 )
 from diptych.core.stuck import forget_repeats
+from diptych.core.waiting import may_ask, may_receive, take_input, take_question
 
 
 def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table of the loop

@@ -17,11 +17,11 @@ from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.core.events import InputAction
 from diptych.core.text import well_formed
 from diptych.core.waits import Wait, inputs_of
-from diptych.http.approvals import Limit, of_caller, visible_waits
 from diptych.http.audit import audited
 from diptych.http.bodies import Body, json_router
 from diptych.http.openapi import reply
 from diptych.http.views import input_view
+from diptych.http.waits import Limit, of_caller, visible_waits
 from diptych.runs.inputs import InputReply, find_input
 from diptych.runs.service import RunService
 

@@ -36,10 +36,10 @@ from diptych.core.events import (
     Stop,
     Streamed,
 )
-from diptych.core.inputs import may_ask, may_receive
 from diptych.core.queues import clearing, takes
 from diptych.core.reducer import advance, closing_events
 from diptych.core.state import Phase, Run, calls_awaiting_decision
+from diptych.core.waiting import may_ask, may_receive
 from diptych.ports import Notice
 from diptych.runs.backends import Backends
 from diptych.runs.call_maker import Blocked, CallMaker

@@ -20,7 +20,6 @@ from diptych.core.messages import JSONObject
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent import agent_routes
 from diptych.http.agent_profile import CARD_PATH, MCP_PATH, OLDER_CARD_PATHS, AgentProfile
-from diptych.http.approvals import approval_routes
 from diptych.http.chat import chat_routes
 from diptych.http.errors import REST_PATH, add_error_handlers
 from diptych.http.guarded_runs import GuardedRuns, GuardedSessions
@@ -37,6 +36,7 @@ from diptych.http.run_tree import tree_routes
 from diptych.http.runs import RunPolicy, run_routes
 from diptych.http.session_memory import memory_routes
 from diptych.http.triggers import signed_paths, trigger_routes
+from diptych.http.waits import approval_routes
 from diptych.manifest.settings import ChatConfig, TriggerConfig
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.stores import Stores

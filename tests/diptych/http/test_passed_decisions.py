@@ -7,7 +7,7 @@ import pytest
 from diptych.access.caller import Caller, OwnRun, set_caller
 from diptych.access.grants import Right, Subject
 from diptych.core.codec import Record
-from diptych.http.approvals import GuardedApprovals
+from diptych.http.waits import GuardedApprovals
 from diptych.ports.entries import RunEntry
 from diptych.runs.approvals import DecisionRequest
 
