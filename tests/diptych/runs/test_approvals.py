@@ -6,7 +6,7 @@ import pytest
 from support.doubles import FunctionTools, facts, house, tool
 from support.replicas import replica, told
 from support.shared_store import SharedStore
-from support.stories import begin, log, now, virtually
+from support.stories import begin, log, virtually
 
 from diptych.core.codec import Record
 from diptych.core.errors import AlreadyDecided, InvalidRequest, RunEnded
@@ -142,36 +142,6 @@ async def test_results_that_look_like_references_are_not_filled_again():
 
 
 @virtually
-async def test_the_first_decision_counts():
-    place, asking, run_id = await begun(PAY, "{}", "Paid.")
-    place.tools.functions["pay"] = slow = lambda amount: asyncio.sleep(5, "paid")
-    both = [
-        place.runs.answer(run_id, CALL, decision("approve", subject="user:eve")),
-        place.runs.answer(run_id, CALL, decision("reject", subject="user:bob")),
-    ]
-    first, second = await asyncio.gather(*both, return_exceptions=True)
-    assert first[-1].event_type == "approval_decided" or first
-    assert isinstance(second, AlreadyDecided)
-    assert second.message == "already decided: approve by user:eve"
-    with pytest.raises(AlreadyDecided):
-        await place.runs.answer(run_id, CALL, decision("approve"))
-    await asking
-    assert len(place.tools.called) == 1
-    assert slow
-
-
-@virtually
-async def test_what_nobody_decides_on_expires():
-    place, asking, run_id = await begun(PAY, "{}", "Not paid.")
-    begun_at = now()
-    await asking
-    assert now() - begun_at == pytest.approx(600, abs=1)
-    assert "denied: nobody decided on it in time" in place.model.requests[1][-1].content
-    with pytest.raises(AlreadyDecided, match=r"reject by nobody \(it expired\)"):
-        await place.runs.answer(run_id, CALL, decision("approve"))
-
-
-@virtually
 async def test_a_decision_that_comes_after_the_expiry_is_none_though_nobody_owned_the_run_then():
     store, tools = SharedStore(), FunctionTools({"pay": pay}, (tool("pay"),))
     policy = Policy((Rule("tool", "pay", "ask", expires=5.0),))
@@ -197,14 +167,6 @@ async def test_a_message_supersedes_what_waits():
     await asking
     assert place.tools.called == []
     assert await results(place, run_id) == ["skipped: superseded by a new message"]
-
-
-@virtually
-async def test_waiting_costs_no_time_of_the_manifests_deadline():
-    place, asking, run_id = await begun(PAY, "{}", "Paid.", deadline=30.0)
-    await asyncio.sleep(300)
-    await place.runs.answer(run_id, CALL, decision("approve"))
-    assert facts(await asking)[-1] == "agent_response"
 
 
 @virtually
