@@ -80,6 +80,7 @@ async def test_a_question_is_listed_answered_once_and_its_answer_shown_nowhere(
             "object": "list",
             "data": [question],
         }
+        assert (await helper.http.get("/v1/approvals")).json()["data"] == []
         assert (question["kind"], question["message"]) == ("form", "Who travels?")
         assert (question["schema"], question["status"]) == (SCHEMA, "waiting")
         content = {"name": "Ada-in-private"}
