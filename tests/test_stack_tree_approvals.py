@@ -133,12 +133,12 @@ def paying_after(go_on: asyncio.Event) -> Callable[[int], Awaitable[str]]:
 
 
 def hear_no_decisions_from_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = call_maker.child_approval
+    real = call_maker.child_waits
 
     def deaf(call_: Any, child: Any, event: Any) -> Any:
-        return real(call_, child, event) if event.type == "approval_requested" else None
+        return real(call_, child, event) if event.type == "approval_requested" else ()
 
-    monkeypatch.setattr(call_maker, "child_approval", deaf)
+    monkeypatch.setattr(call_maker, "child_waits", deaf)
 
 
 async def test_a_decision_that_does_not_come_back_up_in_time_counts_all_the_same(

@@ -144,9 +144,9 @@ async def asked():
     run_id = (await at.run(at.runs.start(ask("What is it?")))).run_id
     await asyncio.sleep(1)
     edit = DecisionRequest("edit", arguments={"amount": 0}, subject="user:eve")
-    await at.run(at.runs.decide(run_id, "call_1_1", edit))
+    await at.run(at.runs.answer(run_id, "call_1_1", edit))
     reject = DecisionRequest("reject", "too much", subject="user:eve")
-    await at.run(at.runs.decide(run_id, "call_1_2", reject))
+    await at.run(at.runs.answer(run_id, "call_1_2", reject))
     await told(at, run_id)
     return store, run_id
 

@@ -35,7 +35,7 @@ from diptych.core.events import InputRequest, MessageQueued
 from diptych.core.messages import NativeCall
 from diptych.core.prompt import DIRECT
 from diptych.core.run_settings import RunSettings
-from diptych.core.waits import open_approvals, open_inputs
+from diptych.core.waits import open_waits
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import Delta, Notice, Reply
 from diptych.ports.entries import IdempotencyKey, Lease
@@ -163,7 +163,7 @@ class World:
                 (run_id, wait.call_id)
                 for run_id, run in self.store.runs.items()
                 if run.status not in TERMINAL
-                for wait in open_inputs(run.records)
+                for wait in open_waits(run.records, "input")
             ]
             if asked:
                 where = self.questions.choice(asked)
@@ -356,7 +356,7 @@ class World:
                 (run_id, approval.call_id, approval.requested.content)
                 for run_id, run in self.store.runs.items()
                 if run.status not in TERMINAL
-                for approval in open_approvals(run.records)
+                for approval in open_waits(run.records, "approval")
             ]
             if not waiting:
                 continue
@@ -378,7 +378,7 @@ class World:
         replica = self.one()
         try:
             async with asyncio.timeout(20):
-                await replica.run(replica.runs.decide(run_id, call_id, request))
+                await replica.run(replica.runs.answer(run_id, call_id, request))
             self.decided.append((run_id, call_id, request.decision))
         except (Killed, StoreError, TimeoutError, Overloaded):
             pass  # nobody knows what became of it

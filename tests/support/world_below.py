@@ -78,16 +78,14 @@ class Workers:
 
     async def reply(self, reply):
         at, where = self.below.one(), (reply.task_id, reply.call_id)
-        if reply.to == "inputs":
-            working = at.runs.answer(*where, InputReply(**reply.body))
-        else:
-            working = at.runs.decide(*where, DecisionRequest(**reply.body))
+        given = {"approval": DecisionRequest, "input": InputReply}[reply.kind]
+        working = at.runs.answer(*where, given(**reply.body))
         try:
             async with asyncio.timeout(20):
                 await at.run(working)
         except (Killed, TimeoutError):
             raise NotAnswered("nobody knows what became of it") from None
-        if reply.to == "inputs":
+        if reply.kind == "input":
             if content := reply.body.get("content"):
                 self.below.answered.append((reply.task_id, content))
         else:

@@ -13,7 +13,7 @@ from diptych.core.messages import Used
 from diptych.core.reducer import replay
 from diptych.core.rendering import with_whole_calls
 from diptych.core.state import Phase
-from diptych.core.waits import approvals_of, inputs_of
+from diptych.core.waits import waits_of
 
 ALLOWANCE = LEASE_SECONDS + 5
 STARTS = frozenset({"tool_call", "delegation_request"})
@@ -96,7 +96,7 @@ def undecided(world):
                 must_ask = world.expires is not None and record.content["tool"] == "charge"
                 if must_ask and decisions.get(call_id) not in {"approve", "edit", "replace"}:
                     yield f"{run_id} made {call_id}, which nobody approved"
-        if approvals := [a.call_id for a in approvals_of(run.records) if a.is_open]:
+        if approvals := [a.call_id for a in waits_of(run.records, "approval") if a.is_open]:
             yield f"{run_id} ended, and {approvals} wait"
         yield from _forgotten(world, run_id, run, decisions)
 
@@ -109,7 +109,7 @@ def unanswered(world):
     for run_id in world.misled:
         yield f"{run_id} told a tool an answer that is on no record"
     for run_id, run in world.store.runs.items():
-        if asked := [w.call_id for w in inputs_of(run.records) if w.is_open]:
+        if asked := [w.call_id for w in waits_of(run.records, "input") if w.is_open]:
             yield f"{run_id} ended, and {asked} wait for input"
 
 
@@ -127,7 +127,7 @@ def _stands_below_only(world, run, call_id, decision):
 
     Nothing follows a terminal event, so what comes up after it stands on no record here.
     """
-    approval = next(a for a in approvals_of(run.records) if a.call_id == call_id)
+    approval = next(a for a in waits_of(run.records, "approval") if a.call_id == call_id)
     is_cut = approval.closed.metadata.get("error") == "interrupted"
     if approval.answered or not is_cut or run.records[-1].event_type not in {"aborted", "failed"}:
         return False

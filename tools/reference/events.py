@@ -87,7 +87,7 @@ _ABOUT: dict[str, tuple[str, str, str]] = {
     "approval_decided": (
         "Somebody decided on it, or it expired.",
         "`approve`, `reject`, `edit`, `replace` or `closed`",
-        "`call_id`, `decision_id`, `reason`, `subject`, `is_expired`, `call`",
+        "`call_id`, `decision_id`, `reason`, `subject`, `is_expired`, `call`; below: `path`, `seq`",
     ),
     "input_requested": (
         "A call asks a person, or its caller for a tool's result, here or at an agent below.",
@@ -97,7 +97,7 @@ _ABOUT: dict[str, tuple[str, str, str]] = {
     "input_received": (
         "Somebody answered, or it expired. What was answered is not shown.",
         "`accept`, `decline`, `cancel` or `closed`",
-        "`call_id`, `input_id`, `seq`, `subject`, `caller`, `is_expired`",
+        "`call_id`, `input_id`, `seq`, `subject`, `caller`, `is_expired`; below: `path`",
     ),
     "tool_call": ("A tool call is about to be sent.", "`tool`, `arguments`", _CALL),
     "tool_result": ("It succeeded.", "the text the model reads", _RESULT),

@@ -25,7 +25,6 @@ MAX_MESSAGE_CHARS = 1_000
 MAX_PARAM_CHARS = 200
 _SECOND = frozenset({"already_decided", "already_answered"})
 _CODES = _SECOND | {"approval_not_found", "input_not_found", "run_over", "invalid_arguments"}
-_OBJECTS = {"approvals": "approval", "inputs": "input"}
 
 
 async def send_reply(
@@ -36,7 +35,7 @@ async def send_reply(
     Raises `DecisionRefused`, with the other agent's error code if it sent one.
     """
     content = orjson.dumps(given.body)
-    path = f"/v1/runs/{_quoted(given.task_id)}/{given.to}/{_quoted(given.call_id)}"
+    path = f"/v1/runs/{_quoted(given.task_id)}/{given.kind}s/{_quoted(given.call_id)}"
     headers = {**headers, "Content-Type": "application/json"}
     try:
         async with asyncio.timeout(DECISION_SECONDS):
@@ -46,9 +45,8 @@ async def send_reply(
         raise DecisionRefused(message, code="agent_unavailable") from error
     if status not in (httpx.codes.OK, httpx.codes.ACCEPTED):
         raise _refusal(given.agent, status, reply)
-    expected = _OBJECTS[given.to]
-    if not (isinstance(reply, dict) and reply.get("object") == expected):  # a proxy's page
-        message = f"agent {given.agent} does not support {given.to}"
+    if not (isinstance(reply, dict) and reply.get("object") == given.kind):  # a proxy's page
+        message = f"agent {given.agent} does not support {given.kind}s"
         raise DecisionRefused(message, code="agent_unavailable")
 
 

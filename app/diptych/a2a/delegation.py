@@ -30,7 +30,7 @@ from diptych.core import prompt
 from diptych.core.errors import DelegationError
 from diptych.core.messages import CallOutput, ChildRun
 from diptych.core.spending import as_used
-from diptych.core.waits import ANSWERS, CLOSING, REQUESTS
+from diptych.core.waits import ANSWERS, note_waits
 from diptych.net.backoff import Backoff
 from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
 
@@ -294,17 +294,9 @@ class DelegationTask:
             self._seen[event.path] = event.seq
         self._report(event)
         if not event.path:  # its own records tell of what waits below it, too
-            self._note_wait(event.type, str(event.metadata.get("call_id", "")))
-
-    def _note_wait(self, kind: str, call_id: str) -> None:
-        if kind in REQUESTS:
-            self._waiting.add(call_id)
-        elif kind in ANSWERS | CLOSING:
-            self._waiting -= {
-                each for each in self._waiting if f"{each}.".startswith(f"{call_id}.")
-            }
-        self._progress.is_waiting = bool(self._waiting)
-        self.time_limit.set_paused(bool(self._waiting))
+            note_waits(self._waiting, event.type, event.metadata)
+            self._progress.is_waiting = bool(self._waiting)
+            self.time_limit.set_paused(bool(self._waiting))
 
     def _tell(self, text: str) -> None:
         """Pass on new text, the task once its id is known, and new usage."""

@@ -104,10 +104,8 @@ class InProcessAgents:
             return await self._others.reply(reply)
         runs = await self._agents[reply.agent].open()
         fields: Any = reply.body
-        if reply.to == "approvals":
-            await runs.decide(reply.task_id, reply.call_id, DecisionRequest(**fields))
-        else:
-            await runs.answer(reply.task_id, reply.call_id, InputReply(**fields))
+        given = DecisionRequest(**fields) if reply.kind == "approval" else InputReply(**fields)
+        await runs.answer(reply.task_id, reply.call_id, given)
         return None
 
     async def run_tree(self, agent: str, child: ChildRef) -> JSON:

@@ -14,23 +14,22 @@ from pydantic import ValidationError
 
 from diptych.a2a import extension
 from diptych.a2a.parts import sent_json
-from diptych.http.approvals import DecisionBody, GuardedApprovals
 from diptych.http.errors import first_problem
-from diptych.http.inputs import AnswerBody, GuardedInputs
+from diptych.http.waits import AnswerBody, DecisionBody, GuardedWaits
 from diptych.runs.service import RunService
+from diptych.runs.waits import Reply
 
 
 class Replies:
     """Passes on the decisions and answers in messages."""
 
     def __init__(self, runs: RunService) -> None:
-        self._approvals = GuardedApprovals(runs)
-        self._inputs = GuardedInputs(runs)
+        self._waits = GuardedWaits(runs)
 
     async def take(self, message: Message) -> bool:
         """Pass on a message's decision or answer; return False if it has none.
 
-        Raises A2A errors, and as `GuardedApprovals.decide` and `GuardedInputs.answer`.
+        Raises A2A errors, and as `GuardedWaits.answer`.
         """
         fields = _fields(message)
         if fields is None:
@@ -38,13 +37,12 @@ class Replies:
         call_id, run_id = str(fields.pop("call_id")), message.task_id
         try:
             if "decision" in fields:
-                decision = DecisionBody.model_validate(fields).request()
-                await self._approvals.decide(run_id, call_id, decision)
+                reply: Reply = DecisionBody.model_validate(fields).request()
             else:
-                answer = AnswerBody.model_validate(fields).reply()
-                await self._inputs.answer(run_id, call_id, answer)
+                reply = AnswerBody.model_validate(fields).reply()
         except ValidationError as error:
             raise first_problem(cast("Any", error.errors())) from None
+        await self._waits.answer(run_id, call_id, reply)
         return True
 
 

@@ -30,7 +30,7 @@ from diptych.budgets.recorded_use import RecordedUse
 from diptych.core.codec import Record, is_terminal
 from diptych.core.messages import JSON, JSONObject
 from diptych.core.text import well_formed
-from diptych.core.waits import note_waits, open_waits
+from diptych.core.waits import asked_fields, note_waits, open_waits
 from diptych.http.views import timestamp
 from diptych.ports import Item
 from diptych.ports.entries import RunEntry
@@ -171,7 +171,7 @@ class TaskUpdates:
     def _waiting_updates(self, record: Record) -> Iterable[Update]:
         """Yield a status for each call that starts to wait, and when none waits any more."""
         was_open = bool(self._waiting)
-        note_waits(self._waiting, record)
+        note_waits(self._waiting, record.event_type, record.metadata)
         if record.event_type in {"approval_requested", "input_requested"}:
             yield self._status_update(_waiting_status(record))
         elif was_open and not self._waiting:
@@ -248,19 +248,16 @@ def _waiting_status(requested: Record) -> TaskStatus:
     status = _status("input-required", requested.timestamp)
     about: Mapping[str, Any] = requested.metadata
     call_id, expires_at = about["call_id"], timestamp(about["expires_at"])
-    value: dict[str, Any] = {"call_id": call_id, "expires_at": expires_at}
+    value = {"call_id": call_id, "expires_at": expires_at, **asked_fields(requested)}
     if requested.event_type == "input_requested":
         text = f"the call {call_id} asks: {_text(requested.content)}"
-        value |= {key: about[key] for key in ("kind", "schema", "url") if key in about}
-        value["message"] = requested.content
         if about["kind"] == "sign_in":
             status.state = TaskState.TASK_STATE_AUTH_REQUIRED
     else:
-        reason = about.get("reason", "")
-        why = f": {reason}" if reason else ""
+        value["kind"] = "approval"
+        why = f": {value['reason']}" if value["reason"] else ""
         text = f"the call {call_id} waits for approval{why}"
         text += f"\n{orjson.dumps(requested.content).decode()}"
-        value |= {"kind": "approval", "call": requested.content, "reason": reason}
     status.message.CopyFrom(_message(requested, Role.ROLE_AGENT, _text(text)))
     part = Part(media_type="application/json")
     ParseDict(value, part.data)

@@ -1,19 +1,20 @@
-"""A tool's question: the fields of its form, read from text, and its answer at a terminal."""
+"""What a waiting call asks: a form's fields, read from text, and the answer at a terminal."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from diptych.cli.output.wording import visible
+from diptych.cli.output.wording import asked_text, one_line, visible
 from diptych.core.codec import Record
-from diptych.core.events import InputAction
+from diptych.core.events import InputAction, WaitKind
 from diptych.core.messages import JSON
 from diptych.core.reading.arguments import SCHEMA_PROBLEMS, schema_validator
 from diptych.core.reading.bounded_schema import errors_of
 
-Answer: TypeAlias = tuple[InputAction, dict[str, JSON] | None]
-
+_CALL_CHARS = 100  # in a prompt, which says which call is meant; all of it stands above
+_YES = {"y", "yes"}
+_NO = {"", "n", "no"}
 _WORDS: Mapping[str, InputAction] = {"/decline": "decline", "/cancel": "cancel"}
 _BOOLEANS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 _NOUNS = {"integer": "whole number", "number": "number", "boolean": "yes or no"}
@@ -127,11 +128,17 @@ def read_form(schema: object, given: Sequence[str]) -> dict[str, JSON]:
 
 
 class Question:
-    """A question at a terminal, answered line by line: `take` returns the answer with the last."""
+    """What a call asks at a terminal, answered line by line.
+
+    `take` returns the answer with the last, as `/v1/runs/…/approvals` or `…/inputs` takes it.
+    """
 
     def __init__(self, record: Record) -> None:
         metadata = record.metadata
-        self.kind = str(metadata["kind"])
+        is_approval = record.event_type == "approval_requested"
+        self.wait_kind: WaitKind = "approval" if is_approval else "input"
+        self.kind = "approval" if is_approval else str(metadata["kind"])
+        self._record = record
         self._fields = form_fields(metadata.get("schema")) if self.kind == "form" else []
         self._content: dict[str, JSON] = {}
 
@@ -139,26 +146,34 @@ class Question:
     def prompt(self) -> str:
         """Ask for the next line."""
         match self.kind:
+            case "approval":
+                content: Any = self._record.content
+                call = one_line(asked_text(content), _CALL_CHARS)
+                call_id = self._record.metadata["call_id"]
+                return f"? {call} ({call_id}): make this call? [y]es, [n]o, or why not: "
             case "sign_in":
                 return "? sign in there, and this goes on; or type /decline or /cancel: "
             case "url":
                 return "? open it and press Enter; or type /decline or /cancel: "
         return self._fields[0].prompt if self._fields else "? press Enter to agree: "
 
-    def take(self, line: str) -> Answer | None:
+    def take(self, line: str) -> dict[str, JSON] | None:
         """Take a line. Raises `ValueError` if it does not fit."""
+        if self.kind == "approval":
+            decision = "approve" if line.lower() in _YES else "reject"
+            return {"decision": decision, "reason": "" if line.lower() in _YES | _NO else line}
         if word := _WORDS.get(line.lower()):
-            return word, None
+            return {"action": word}
         if self.kind == "sign_in":
             raise ValueError("only /decline and /cancel can be typed here")
         if self.kind == "url":
-            return "accept", None
+            return {"action": "accept"}
         if self._fields:
             value = self._fields[0].read(line)
             field = self._fields.pop(0)
             if value is not None:
                 self._content[field.name] = value
-        return None if self._fields else ("accept", self._content)
+        return None if self._fields else {"action": "accept", "content": self._content}
 
 
 def _list(value: Any) -> list[Any]:  # noqa: ANN401 - a stranger's schema

@@ -8,20 +8,15 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from diptych.cli.client.remote import Choice, RemoteAgent
+from diptych.cli.client.remote import RemoteAgent
 from diptych.cli.output.screen import Mark, Screen
-from diptych.cli.output.wording import asked_text, one_line
 from diptych.cli.questions import Question
 from diptych.core.codec import Record
 from diptych.core.errors import DiptychError
 from diptych.core.waits import REQUESTS
 
 LATER = "/later"
-_YES = {"y", "yes"}
-_NO = {"", "n", "no"}
-_PROMPT = "? {call} ({call_id}): make this call? [y]es, [n]o, or why not: "
 _FORM_HINT = "  /decline refuses to answer, /cancel puts it off"
-_CALL_CHARS = 100  # in the prompt, which says which call is meant; all of it stands above
 _CHUNK = 4_096  # bytes, at most, of one line that a terminal gives
 
 
@@ -121,17 +116,12 @@ class TypedLines:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
 
     def _ask(self) -> None:
-        call_id, record = next(iter(self._waiting.items()))
-        self._question = Question(record) if record.event_type == "input_requested" else None
+        record = next(iter(self._waiting.values()))
+        self._question = Question(record)
         self._listen()
-        if self._question:
-            if self._question.kind == "form":
-                self._screen.print_line((_FORM_HINT, "dim"))
-            self._screen.show_prompt(self._question.prompt)
-            return
-        content: Any = record.content
-        call = one_line(asked_text(content), _CALL_CHARS)
-        self._screen.show_prompt(_PROMPT.format(call=call, call_id=call_id))
+        if self._question.kind == "form":
+            self._screen.print_line((_FORM_HINT, "dim"))
+        self._screen.show_prompt(self._question.prompt)
 
     def _answered(self, call_id: str, *, asks_next: bool) -> None:
         del self._waiting[call_id]
@@ -144,7 +134,7 @@ class TypedLines:
         content = os.read(sys.stdin.fileno(), _CHUNK)
         if not content and not self._waiting:  # Ctrl-D; the next question reads again
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-        if not content and self._waiting and self._question:
+        if not content and self._waiting and self._question and self._question.kind != "approval":
             content = b"/cancel"
         for line in content.decode(errors="replace").splitlines() or [""]:
             self._take(line.strip())
@@ -152,13 +142,6 @@ class TypedLines:
     def _take(self, line: str) -> None:
         if self._waiting and self._question:
             self._answer(self._question, line)
-        elif self._waiting:
-            call_id = next(iter(self._waiting))
-            self._answered(call_id, asks_next=True)
-            is_approved = line.lower() in _YES
-            reason = "" if line.lower() in _YES | _NO else line
-            choice: Choice = "approve" if is_approved else "reject"
-            self._send("", lambda: self._agent.decide(self._run_id, call_id, choice, reason))
         elif line.split(maxsplit=1)[:1] == [LATER]:
             if later := line.removeprefix(LATER).strip():
                 self._send(later, lambda: self._agent.send(self._run_id, later, is_follow_up=True))
@@ -180,7 +163,8 @@ class TypedLines:
             return
         call_id = next(iter(self._waiting))
         self._answered(call_id, asks_next=True)
-        self._send("", lambda: self._agent.answer(self._run_id, call_id, *answer))
+        kind = question.wait_kind
+        self._send("", lambda: self._agent.answer(self._run_id, call_id, kind, answer))
 
     def _send(self, message: str, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._outgoing.append(_Outgoing(message, send))

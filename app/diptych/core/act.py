@@ -14,6 +14,7 @@ from diptych.core.events import (
     AnswerReset,
     Called,
     InputReceived,
+    InputRequested,
     Replied,
     ReplyRejected,
     Returned,
@@ -42,8 +43,8 @@ from diptych.core.state import (
     calls_awaiting_decision,
     calls_awaiting_input,
     conversation,
+    current_waits,
     open_calls,
-    own_inputs,
     updated,
 )
 from diptych.core.stuck import note_asked, note_sent, note_step
@@ -122,21 +123,17 @@ def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
 
 def take_result(run: Run, event: Returned) -> Next:
     """Record a result; once every call of the step has one, continue."""
-    own = tuple(a for a in run.open_approvals if a.call.id != event.result.call_id)
     result = _with_changes(run, event.result)
     child = result.child.usage if result.child else None
     children_usage = run.children_usage + child if child else run.children_usage
-    below = tuple(a for a in run.child_approvals if a.path[0] != event.result.call_id)
     run = updated(
         take_child_use(run, result),
         results=(*run.results, result),
-        open_approvals=own,
+        waits=tuple(wait for wait in run.waits if wait.own_call != result.call_id),
         progress=replace(
             run.progress, awaiting_hooks=run.progress.awaiting_hooks - {result.call_id}
         ),
         children_usage=children_usage,
-        child_approvals=below,
-        open_inputs=tuple(i for i in run.open_inputs if i.call_id != event.result.call_id),
     )
     if open_calls(run):
         return start_ready(run)
@@ -205,8 +202,9 @@ def start_ready(run: Run) -> Next:
 def _cancelled_inputs(run: Run) -> list[Command]:
     """Cancel the questions that a message superseded; their calls go on."""
     return [
-        Emit(InputReceived(each.call_id, "cancel", SUPERSEDED_ID, each.seq))
-        for each in own_inputs(run)
+        Emit(InputReceived(wait.call_id, "cancel", SUPERSEDED_ID, wait.seq))
+        for wait in current_waits(run)
+        if isinstance(wait.asked, InputRequested)
     ]
 
 

@@ -21,12 +21,11 @@ from diptych.core.events import (
     AnswerReset,
     ApprovalDecided,
     ApprovalRequested,
-    AskedBelow,
     Called,
     CallJudged,
     CallKind,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
+    ChildAnswered,
+    ChildAsked,
     Compacted,
     Completed,
     ContextRefused,
@@ -48,7 +47,7 @@ from diptych.core.events import (
     StepJudged,
     StepsExhausted,
     Streamed,
-    approval_id,
+    WaitKind,
 )
 from diptych.core.json_values import (
     AS_IT_IS,
@@ -94,10 +93,10 @@ EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     StepJudged: ("step_judged",),
     AnswerJudged: ("answer_judged",),
     ApprovalDecided: ("approval_decided",),
-    ChildApprovalRequested: ("approval_requested",),
-    ChildApprovalDecided: ("approval_decided",),
     InputRequested: ("input_requested",),
     InputReceived: ("input_received",),
+    ChildAsked: ("approval_requested", "input_requested"),
+    ChildAnswered: ("approval_decided", "input_received"),
     Called: ("tool_call", "delegation_request"),
     Returned: ("tool_result", "tool_error", "delegation_response", "delegation_error"),
     Streamed: ("text",),
@@ -251,17 +250,17 @@ _PLAIN: Mapping[type, _Plain] = {
 _PLAIN_BY_NAME: Mapping[str, _Plain] = {
     EVENT_TYPES[kind][0]: plain for kind, plain in _PLAIN.items()
 }
-_CHILD_DECIDED = Form(
-    ChildApprovalDecided,
-    *("path", "decision_id", "reason", "content", "subject", "is_expired"),
-    keys={"content": "call"},
-    path=TUPLE,
-)
 _DECIDED = Form(
-    ApprovalDecided, "call_id", "decision_id", "reason", "subject", "is_expired", "caller"
+    ApprovalDecided,
+    *("call_id", "answer_id", "reason", "subject", "is_expired", "caller"),
+    keys={"answer_id": "decision_id"},
 )
-_INPUT = Form(InputRequest, "kind", "schema", "url")
-_RECEIVED = Form(InputReceived, "call_id", "input_id", "seq", "subject", "caller", "is_expired")
+INPUT = Form(InputRequest, "kind", "schema", "url")
+_RECEIVED = Form(
+    InputReceived,
+    *("call_id", "answer_id", "seq", "subject", "caller", "is_expired"),
+    keys={"answer_id": "input_id"},
+)
 _RESULT = Form(Result, "call_id", "value", "error", "finish_reason", "child", child=CHILD)
 
 
@@ -290,15 +289,16 @@ def encode(event: Event) -> Row:  # noqa: C901, PLR0912 - a table
             return "approval_requested", _call_content(call), about | why
         case ApprovalDecided():
             return "approval_decided", event.decision, _DECIDED.write(event) | _new_call(event.call)
-        case ChildApprovalRequested():
-            return _child_requested_row(event)
-        case ChildApprovalDecided(path, decision):
-            about = {"call_id": approval_id(path), **_CHILD_DECIDED.write(event)}
-            return "approval_decided", decision, about
-        case InputRequested():
-            return _asked_row(event)
+        case InputRequested(call_id, request, expires_at, state):
+            about = {"call_id": call_id, **INPUT.write(request), "expires_at": expires_at}
+            return "input_requested", request.message, about | _private(state=state)
         case InputReceived(action=action, content=content):
             return "input_received", action, _RECEIVED.write(event) | _private(content=content)
+        case ChildAsked(kind):
+            return f"{kind}_requested", event.content, _child_asked_metadata(event)
+        case ChildAnswered(kind, call_id, seq, answer, about):
+            event_type = "approval_decided" if kind == "approval" else "input_received"
+            return event_type, answer, {**about, **_path(call_id), "seq": seq}
         case _:
             raise LoopError(f"{type(event).__name__} has no record form")
 
@@ -339,17 +339,21 @@ def decode(  # noqa: C901, PLR0912 - a table
         case "call_judged":
             call, reason = _read_new_call(metadata), metadata.get("reason")
             return CallJudged(metadata["call_id"], call, reason, metadata.get("hook", ""))
-        case "approval_requested" if "path" in metadata:
-            return _read_child_requested(content, metadata)
+        case "approval_requested" | "input_requested" if "path" in metadata:
+            return _read_child_asked(_kind(event_type), content, metadata)
+        case "approval_decided" | "input_received" if "path" in metadata:
+            about = _without(metadata, "call_id", "path", "seq")
+            call_id, seq = metadata["call_id"], metadata["seq"]
+            return ChildAnswered(_kind(event_type), call_id, seq, content, about)
         case "approval_requested":
             call, reason = _read_call(content, metadata), metadata.get("reason", "")
             return ApprovalRequested(call, metadata["step"], reason, metadata["expires_at"])
-        case "approval_decided" if "path" in metadata:
-            return _CHILD_DECIDED.read(metadata, decision=content)
         case "approval_decided":
             return _DECIDED.read(metadata, decision=content, call=_read_new_call(metadata))
         case "input_requested":
-            return _read_asked(content, metadata)
+            request, private = INPUT.read(metadata, message=content), metadata.get(PRIVATE, {})
+            expires_at, state = metadata["expires_at"], private.get("state")
+            return InputRequested(metadata["call_id"], request, expires_at, state)
         case "input_received":
             private = metadata.get(PRIVATE, {})
             return _RECEIVED.read(metadata, action=content, content=private.get("content"))
@@ -471,55 +475,43 @@ def _call_judged_row(event: CallJudged) -> Row:
     return "call_judged", "rewrite" if event.call else "allow", about | _new_call(event.call)
 
 
-def _child_requested_row(event: ChildApprovalRequested) -> Row:
-    about: dict[str, JSON] = {
-        "call_id": approval_id(event.path),
-        "path": list(event.path),
-        "step": event.step,
-        "expires_at": event.expires_at,
-        "agent": event.agent,
-        "child": {"url": event.url, "task_id": event.task_id},
-    }
-    if event.reason:
-        about["reason"] = event.reason
-    return "approval_requested", event.content, about
-
-
 def _private(**values: JSON) -> dict[str, JSON]:
     found: dict[str, JSON] = {name: value for name, value in values.items() if value is not None}
     return {PRIVATE: found} if found else {}
 
 
-def _asked_row(event: InputRequested) -> Row:
-    about: dict[str, JSON] = {"call_id": event.call_id, **_INPUT.write(event.request)}
-    about |= {"expires_at": event.expires_at, **_private(state=event.state)}
-    if below := event.below:
-        child: dict[str, JSON] = {"url": below.url, "task_id": below.task_id, "seq": below.seq}
-        about |= {"path": list(event.call_id.split(".")), "agent": below.agent, "child": child}
-    return "input_requested", event.request.message, about
+def _path(call_id: str) -> dict[str, JSON]:
+    return {"call_id": call_id, "path": list(call_id.split("."))}
 
 
-def _read_asked(message: str, metadata: Mapping[str, Any]) -> InputRequested:
-    child, below = metadata.get("child"), None
-    if child:
-        below = AskedBelow(metadata["agent"], child["url"], child["task_id"], child["seq"])
-    return InputRequested(
+def _child_asked_metadata(event: ChildAsked) -> dict[str, JSON]:
+    return {
+        **event.about,
+        **_path(event.call_id),
+        "expires_at": event.expires_at,
+        "agent": event.agent,
+        "child": {"url": event.url, "task_id": event.task_id, "seq": event.seq},
+    }
+
+
+def _read_child_asked(kind: WaitKind, content: Stored, metadata: Mapping[str, Any]) -> ChildAsked:
+    child = metadata["child"]
+    return ChildAsked(
+        kind,
         metadata["call_id"],
-        _INPUT.read(metadata, message=message),
-        metadata["expires_at"],
-        metadata.get(PRIVATE, {}).get("state"),
-        below,
-    )
-
-
-def _read_child_requested(content: Stored, metadata: Mapping[str, Any]) -> ChildApprovalRequested:
-    return ChildApprovalRequested(
-        tuple(metadata["path"]),
         content,
-        metadata["step"],
-        metadata.get("reason", ""),
+        _without(metadata, "call_id", "path", "expires_at", "agent", "child"),
         metadata["expires_at"],
         metadata["agent"],
-        metadata["child"]["url"],
-        metadata["child"]["task_id"],
+        child["url"],
+        child["task_id"],
+        child["seq"],
     )
+
+
+def _kind(event_type: str) -> WaitKind:
+    return "approval" if event_type.startswith("approval") else "input"
+
+
+def _without(metadata: Mapping[str, Any], *names: str) -> dict[str, JSON]:
+    return {name: value for name, value in metadata.items() if name not in names}

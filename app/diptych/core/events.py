@@ -57,12 +57,16 @@ class ApprovalRequested:
     reason: str
     expires_at: float
 
+    @property
+    def call_id(self) -> str:
+        return self.call.id
+
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecided:
     """An approval was decided; the first decision counts.
 
-    `decision_id` identifies the decision. `call` is the call to make instead, under the same id:
+    `answer_id` identifies the decision. `call` is the call to make instead, under the same id:
     with other arguments (`edit`), or another call (`replace`). `subject` is who decided, "" if
     unknown or if `is_expired`. If an agent forwarded the decision, `caller` is that agent, and
     `subject` is only its claim.
@@ -70,57 +74,12 @@ class ApprovalDecided:
 
     call_id: str
     decision: Decision
-    decision_id: str
+    answer_id: str
     reason: str = ""
     call: Call | None = None
     subject: str = ""
     is_expired: bool = False
     caller: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ChildApprovalRequested:
-    """A call of a child run, direct or indirect, needs approval, as its agent reports.
-
-    `path` holds the call ids that lead there, from this run's delegation to the waiting call.
-    `content` is that call as recorded. `agent` is the delegation's target; decisions go to its
-    task, `task_id` at `url`. The agent that makes the call rejects it at `expires_at` (seconds
-    since the epoch).
-    """
-
-    path: tuple[str, ...]
-    content: JSONObject
-    step: int
-    reason: str
-    expires_at: float
-    agent: str
-    url: str
-    task_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChildApprovalDecided:
-    """A call of a child run waits no longer. The fields are those of `ApprovalDecided`.
-
-    `decision` is "closed" without a decision: a message superseded the call, or its run ended.
-    `content` is the replacement call, if any.
-    """
-
-    path: tuple[str, ...]
-    decision: Decision | Literal["closed"]
-    decision_id: str = ""
-    reason: str = ""
-    content: JSONObject | None = None
-    subject: str = ""
-    is_expired: bool = False
-
-
-ChildApproval: TypeAlias = ChildApprovalRequested | ChildApprovalDecided
-
-
-def approval_id(path: tuple[str, ...]) -> str:
-    """Return the id of a child's approval in this run: its path, joined by dots."""
-    return ".".join(path)
 
 
 InputKind: TypeAlias = Literal["form", "url", "sign_in", "caller_tool"]
@@ -142,12 +101,56 @@ class InputRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedBelow:
-    """The child run that asks: the task `task_id` of the `agent` at `url`.
+class InputRequested:
+    """A call that has started waits for input (loop.md §6). A call may ask repeatedly.
 
-    `seq` is the question's record in the child's log.
+    Unanswered, it is cancelled at `expires_at` (seconds since the epoch). With its `state` the tool
+    can continue the call in another process; without, an open connection holds the question.
     """
 
+    call_id: str
+    request: InputRequest
+    expires_at: float
+    state: JSON = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputReceived:
+    """A question was answered, or cancelled; the first answer counts.
+
+    `answer_id` identifies the answer. The question is the one that was open at the record `seq` of
+    the run's log. `content` is for the call alone: it is logged, but never shown. The other fields
+    are those of `ApprovalDecided`.
+    """
+
+    call_id: str
+    action: InputAction
+    answer_id: str
+    seq: int
+    content: JSONObject | None = None
+    subject: str = ""
+    caller: str = ""
+    is_expired: bool = False
+
+
+WaitKind: TypeAlias = Literal["approval", "input"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildAsked:
+    """A call of a child run, direct or indirect, waits for approval or input, as its agent says.
+
+    `call_id` has the ids of the calls that lead there from this run's delegation, joined by dots.
+    `content` and `about` are those of the child's record, at `seq` of its log. Answers go to the
+    delegation's `agent`, to the task `task_id` at `url`. The agent that makes the call ends the
+    wait at `expires_at` (seconds since the epoch).
+    """
+
+    kind: WaitKind
+    call_id: str
+    content: JSON
+    about: JSONObject
+    expires_at: float
     agent: str
     url: str
     task_id: str
@@ -155,39 +158,25 @@ class AskedBelow:
 
 
 @dataclass(frozen=True, slots=True)
-class InputRequested:
-    """A call that has started waits for input (loop.md §6). A call may ask repeatedly.
+class ChildAnswered:
+    """A call of a child run waits no longer, as the record `seq` of its log says.
 
-    Unanswered, it is cancelled at `expires_at` (seconds since the epoch). With its `state` the tool
-    can continue the call in another process; without, an open connection holds the question. For a
-    call of a child run, `call_id` is the path of call ids, joined by dots.
+    `answer` is the decision or action, or "closed" if there is none: a message superseded the call,
+    or its run ended. `about` is the rest of the record.
     """
 
+    kind: WaitKind
     call_id: str
-    request: InputRequest
-    expires_at: float
-    state: JSON = None
-    below: AskedBelow | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InputReceived:
-    """A question was answered, or cancelled; the first answer counts.
-
-    `action` is "closed" if a child run ended with its call unanswered. `input_id` identifies the
-    answer. The question is the one that was open at the record `seq` of this run's log, or of the
-    child's. `content` is for the call alone: it is logged, but never shown. The other fields are
-    those of `ApprovalDecided`.
-    """
-
-    call_id: str
-    action: InputAction | Literal["closed"]
-    input_id: str
     seq: int
-    content: JSONObject | None = None
-    subject: str = ""
-    caller: str = ""
-    is_expired: bool = False
+    answer: str = "closed"
+    about: JSONObject = field(default_factory=dict)
+
+
+Asked: TypeAlias = ApprovalRequested | InputRequested | ChildAsked
+"""A call begins to wait; each has a `call_id` and `expires_at`."""
+
+Answer: TypeAlias = ApprovalDecided | InputReceived | ChildAnswered
+"""The end of a wait: an answer, or the expiry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,12 +471,9 @@ Event: TypeAlias = (
     | ContextRefused
     | Compacted
     | ReplyRejected
-    | ApprovalRequested
-    | ApprovalDecided
+    | Asked
+    | Answer
     | HookEvent
-    | ChildApproval
-    | InputRequested
-    | InputReceived
     | Called
     | Returned
     | Streamed

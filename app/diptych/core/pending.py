@@ -34,7 +34,7 @@ from diptych.core.events import (
     StepJudged,
 )
 from diptych.core.state import (
-    OpenInput,
+    OpenWait,
     Run,
     calls_awaiting_decision,
     open_calls,
@@ -77,16 +77,19 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
     return issue(updated(run, pending=()), *revised)
 
 
-def _without_connection(run: Run, event: OwnerChanged) -> Sequence[OpenInput]:
+def _without_connection(run: Run, event: OwnerChanged) -> Sequence[OpenWait]:
     """Return the questions that cannot be answered any more, as their connections are gone.
 
     With a `state`, a question stays open, unless the lost records may contain its answer.
     """
-    own = (each for each in run.open_inputs if each.requested.below is None)
-    return [each for each in own if each.requested.state is None or event.lost_tail]
+    return [
+        wait
+        for wait in run.waits
+        if isinstance(wait.asked, InputRequested) and (wait.asked.state is None or event.lost_tail)
+    ]
 
 
-def _end_question(run: Run, lost: OpenInput) -> Command:
+def _end_question(run: Run, lost: OpenWait) -> Command:
     """Return the cancellation, after which the call is made again; or its unknown outcome."""
     call = next(each for each in run.calls if each.id == lost.call_id)
     if is_repeatable(call, run.catalog):
@@ -94,7 +97,7 @@ def _end_question(run: Run, lost: OpenInput) -> Command:
     return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
 
 
-def _cancels(command: Command, lost: Sequence[OpenInput]) -> bool:
+def _cancels(command: Command, lost: Sequence[OpenWait]) -> bool:
     event = command.event if isinstance(command, Emit) else None
     ids = {each.call_id for each in lost}
     return isinstance(event, InputReceived) and event.call_id in ids
@@ -126,10 +129,8 @@ def _answers(event: Event, given: Command) -> bool:  # noqa: C901 - a table
             return call.id == result.call_id
         case (JudgeStep(), StepJudged()) | (JudgeAnswer(), AnswerJudged()):
             return True
-        case MakeCall(call), ApprovalRequested(due):
-            return call.id == due.id
-        case MakeCall(call), InputRequested(call_id):
-            return call.id == call_id
+        case MakeCall(call), ApprovalRequested() | InputRequested():
+            return call.id == event.call_id
         case Emit(InputReceived(due)), InputReceived(call_id):
             return due == call_id
         case MakeCall(call), Returned(result):

@@ -9,9 +9,9 @@ Phase 1 asks the model for actions and makes the calls; phase 2 asks for the ans
     QUEUED  Offered                   AskModel, whole: "actions"    `asking.ask_for_actions`
     ACT     Replied, with calls       MakeCall of each              `act.take_reply`
     CALL    ApprovalRequested         (instead of the call: `runs.call_maker` asks for approval)
-    CALL    ApprovalDecided           MakeCall again, is_approved   `take_decision`
+    CALL    ApprovalDecided           MakeCall again, is_approved   `waiting.end_wait`
     CALL    InputRequested            (the call goes on with the answer)
-    CALL    InputReceived             MakeCall again, resumed       `inputs.take_input`
+    CALL    InputReceived             MakeCall again, resumed       `waiting.end_wait`
     CALL    Returned, the last one    AskModel, whole: "actions"    `act.take_result`
     ACT     Replied, prose or `{}`    AskModel, streamed: "answer"  `act.take_reply`
     ANSWER  Streamed, each piece      (logged and sent)             `_take_text`
@@ -46,16 +46,7 @@ from diptych.core.asking import (
     take_summary,
 )
 from diptych.core.call_graph import failure
-from diptych.core.decisions import (
-    may_take,
-    may_wait,
-    take,
-    take_approval_request,
-    take_decision,
-    take_judged_answer,
-    take_judged_call,
-    take_judged_step,
-)
+from diptych.core.decisions import take_judged_answer, take_judged_call, take_judged_step
 from diptych.core.errors import CallErrorKind, LoopError
 from diptych.core.events import (
     Aborted,
@@ -66,8 +57,8 @@ from diptych.core.events import (
     ApprovalRequested,
     Called,
     CallJudged,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
+    ChildAnswered,
+    ChildAsked,
     Compacted,
     Completed,
     ContextRefused,
@@ -91,7 +82,6 @@ from diptych.core.events import (
     Terminal,
 )
 from diptych.core.fitting import question_place
-from diptych.core.inputs import may_ask, may_receive, take_input, take_question
 from diptych.core.messages import ChildRun, Message
 from diptych.core.pending import Next, take_over, unanswered
 from diptych.core.queues import clear_messages, deliver_all, deliver_steering, put_message
@@ -101,11 +91,11 @@ from diptych.core.state import (
     Run,
     append_messages,
     append_question,
-    calls_awaiting_decision,
     open_calls,
     updated,
 )
 from diptych.core.stuck import forget_repeats
+from diptych.core.waiting import begin_wait, end_wait, may_end_wait, may_wait
 
 
 def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table of the loop
@@ -147,7 +137,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             raise _impossible(run, event)
 
 
-def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - part of the table
+def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901 - part of the table
     match run.phase, event:
         case Phase.ACT, Replied():
             return take_reply(_count_usage(run, event), event)
@@ -161,16 +151,14 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
             return take_judged_call(run, event)
         case Phase.CALL, StepJudged(step) if step == run.step and not run.calls:
             return take_judged_step(run, event)
-        case Phase.CALL, ApprovalRequested() if may_wait(run, event):
-            return take_approval_request(run, event)
-        case Phase.CALL, ApprovalDecided(call_id) if call_id in calls_awaiting_decision(run):
-            return take_decision(run, event)
-        case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
-            return take(run, event), ()
-        case Phase.CALL, InputRequested() if may_ask(run, event):
-            return take_question(run, event)
-        case Phase.CALL, InputReceived() if may_receive(run, event):
-            return take_input(run, event)
+        case Phase.CALL, ApprovalRequested() | InputRequested() | ChildAsked() if may_wait(
+            run, event
+        ):
+            return begin_wait(run, event)
+        case Phase.CALL, ApprovalDecided() | InputReceived() | ChildAnswered() if may_end_wait(
+            run, event
+        ):
+            return end_wait(run, event)
         case Phase.CALL, Called(call) if (
             call.id in run.progress.issued and call.id not in run.started
         ):

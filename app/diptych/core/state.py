@@ -11,8 +11,8 @@ from diptych.core.commands import Command, Emit
 from diptych.core.context_window import ContextWindow
 from diptych.core.events import (
     ApprovalRequested,
+    Asked,
     CallFormat,
-    ChildApprovalRequested,
     InputReceived,
     InputRequested,
     MessageQueued,
@@ -151,16 +151,20 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenInput:
-    """A question without an answer; `seq` is its record, in this run's log or in the child's."""
+class OpenWait:
+    """A call that waits; `seq` is the request's record, in this run's log or in the child's."""
 
-    requested: InputRequested
+    asked: Asked
     seq: int
 
     @property
     def call_id(self) -> str:
-        """The id of this run's call that asks, or below which another asks."""
-        return self.requested.call_id.partition(".")[0]
+        return self.asked.call_id
+
+    @property
+    def own_call(self) -> str:
+        """The id of this run's call that waits, or below which another waits."""
+        return self.call_id.partition(".")[0]
 
 
 @dataclass(frozen=True)  # without slots, for `updated`
@@ -203,11 +207,8 @@ class Run:
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
     native_reply: NativeReply | None = None  # the reply with these calls, if native
     progress: StepProgress = StepProgress()
-    open_approvals: tuple[ApprovalRequested, ...] = ()  # in the order of the requests
-    child_approvals: tuple[ChildApprovalRequested, ...] = ()  # calls of child runs
-    children_decided: frozenset[tuple[str, ...]] = frozenset()  # paths of decided ones
-    open_inputs: tuple[OpenInput, ...] = ()  # in the order of the questions
-    asked_below: Mapping[str, int] = field(default_factory=dict)  # newest question, by call path
+    waits: tuple[OpenWait, ...] = ()  # of its calls and those below, in order
+    asked_below: Mapping[str, int] = field(default_factory=dict)  # newest record, by call path
     context_ids: Mapping[str, str] = field(default_factory=dict)  # of sent delegations, by call
     started: tuple[str, ...] = ()  # ids of all sent calls, in order
     results: tuple[Result, ...] = ()  # of the whole run, in order of arrival
@@ -278,25 +279,34 @@ def open_calls(run: Run) -> frozenset[str]:
     return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}
 
 
+def with_call(run: Run, changed: Call) -> Run:
+    """Replace the call of this step that has the same id."""
+    return updated(run, calls=tuple(changed if c.id == changed.id else c for c in run.calls))
+
+
+def current_waits(run: Run) -> tuple[OpenWait, ...]:
+    """Return the open waits, without those that a pending event ends."""
+    if not run.waits:
+        return ()
+    ended = set[str]()
+    for command in run.pending:
+        match command:
+            case Emit(Returned(result)):
+                ended.add(result.call_id)
+            case Emit(InputReceived(call_id)):
+                ended.add(call_id)
+    return tuple(wait for wait in run.waits if wait.call_id not in ended)
+
+
 def calls_awaiting_decision(run: Run) -> frozenset[str]:
-    """Return the ids of calls that wait for approval, without superseded ones."""
-    if not run.open_approvals:
-        return frozenset()
-    events = (command.event for command in run.pending if isinstance(command, Emit))
-    results = {event.result.call_id for event in events if isinstance(event, Returned)}
-    return frozenset(requested.call.id for requested in run.open_approvals) - results
+    """Return the ids of this run's own calls that wait for approval, without superseded ones."""
+    return _waiting(run, ApprovalRequested)
 
 
 def calls_awaiting_input(run: Run) -> frozenset[str]:
     """Return the ids of this run's own calls with an open question."""
-    return frozenset(each.requested.call_id for each in own_inputs(run))
+    return _waiting(run, InputRequested)
 
 
-def own_inputs(run: Run) -> tuple[OpenInput, ...]:
-    """Return the open questions of the run's own calls, without cancelled ones."""
-    if not run.open_inputs:
-        return ()
-    events = (command.event for command in run.pending if isinstance(command, Emit))
-    cancelled = {event.call_id for event in events if isinstance(event, InputReceived)}
-    asked = (each for each in run.open_inputs if each.requested.below is None)
-    return tuple(each for each in asked if each.call_id not in cancelled)
+def _waiting(run: Run, asked: type[Asked]) -> frozenset[str]:
+    return frozenset(w.call_id for w in current_waits(run) if isinstance(w.asked, asked))

@@ -5,7 +5,7 @@ from typing import Any
 
 from diptych.budgets.run_meter import BUDGET_WARNING
 from diptych.core.codec import Record
-from diptych.core.waits import REQUESTS
+from diptych.core.waits import REQUESTS, asked_fields
 from diptych.http.answer_form import read_call
 from diptych.http.caller_calls import CallerCall, Part
 from diptych.net.sse import frame
@@ -15,7 +15,6 @@ from diptych.runs.model_caller import MODEL_WAIT
 
 DONE = b"data: [DONE]\n\n"
 _CALL_ID_CHARS = 32
-APPROVAL_REQUESTED = "approval_requested"
 STREAMED_NOTICES = frozenset(
     {
         "progress",
@@ -106,12 +105,7 @@ class CompletionFormat:
             "path": about.get("path", [about["call_id"]]),
             "expires_at": about["expires_at"],
         }
-        if record.event_type == APPROVAL_REQUESTED:
-            fields |= {"call": record.content, "reason": about.get("reason", "")}
-        else:
-            fields |= {key: about[key] for key in ("kind", "schema", "url") if key in about}
-            fields["message"] = record.content
-        return self.notice_frame(Notice(record.event_type, fields))
+        return self.notice_frame(Notice(record.event_type, fields | asked_fields(record)))
 
     def last_frames(self, end: Record, *, include_usage: bool) -> bytes:
         """Frame the end of a part's stream."""

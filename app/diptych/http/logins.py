@@ -23,7 +23,7 @@ from diptych.access.grants import Right
 from diptych.core.codec import Record, event_of
 from diptych.core.errors import DiptychError, InvalidRequest, RequestError, SignInRefused
 from diptych.core.events import InputAction, InputRequested
-from diptych.core.waits import open_inputs
+from diptych.core.waits import open_waits
 from diptych.http.bodies import Body, json_router
 from diptych.http.openapi import reply
 from diptych.mcp import CALLBACK_PATH, CLIENT_PATH, SIGN_IN, START_PATH
@@ -220,7 +220,7 @@ async def _answer_calls(
             records = await log.read(entry.run_id)
             if _person_of(records[0], site) != pending.person:
                 continue
-            for wait in open_inputs(records):
+            for wait in open_waits(records, "input"):
                 asked = event_of(wait.requested)
                 if isinstance(asked, InputRequested) and asked.state == {
                     SIGN_IN: pending.tool_server

@@ -254,7 +254,7 @@ class AgentServer:
                 for item in batch:
                     collect(records, item)
                     if isinstance(item, Record):
-                        note_waits(waiting, item)
+                        note_waits(waiting, item.event_type, item.metadata)
                     if text := _progress(item):
                         reported += 1
                         await context.session.report_progress(reported, message=text)

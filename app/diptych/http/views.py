@@ -9,7 +9,7 @@ from diptych.core.codec import Record, is_terminal
 from diptych.core.events import MessageQueued
 from diptych.core.json_values import usage_value
 from diptych.core.messages import Usage
-from diptych.core.waits import Wait, open_waits, waits_of
+from diptych.core.waits import Wait, asked_fields, open_waits, waits_of
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.ids import public_id, subject_of
@@ -52,9 +52,9 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
     if records and "resumes" in records[0].metadata:
         view["resumes"] = records[0].metadata["resumes"]
     waits = waits_of(records)
-    if approvals := [approval_view(wait) for wait in waits if wait.is_for_approval]:
+    if approvals := [approval_view(wait) for wait in waits if wait.kind == "approval"]:
         view["approvals"] = approvals
-    if inputs := [input_view(wait) for wait in waits if not wait.is_for_approval]:
+    if inputs := [input_view(wait) for wait in waits if wait.kind == "input"]:
         view["inputs"] = inputs
     if newest and is_terminal(newest):
         view |= _outcome(records)
@@ -95,23 +95,19 @@ def timestamp(seconds: float) -> str:
 
 def approval_view(approval: Wait) -> dict[str, Any]:
     """Return a call that waits, or waited, for a decision."""
-    about: Mapping[str, Any] = approval.requested.metadata
     return {
         "object": "approval",
-        "call": approval.requested.content,
-        "step": about["step"],
-        "reason": about.get("reason", ""),
+        **asked_fields(approval.requested),
+        "step": approval.requested.metadata["step"],
         **_wait_view(approval, "decision", "decided"),
     }
 
 
 def input_view(wait: Wait) -> dict[str, Any]:
     """Return a question of a call, without the content of its answer."""
-    about = wait.requested.metadata
     return {
         "object": "input",
-        "message": wait.requested.content,
-        **{key: about[key] for key in ("kind", "schema", "url") if key in about},
+        **asked_fields(wait.requested),
         **_wait_view(wait, "action", "answered"),
     }
 

@@ -396,7 +396,7 @@ class Agent(AgentControl):
         requests = {call: decision_request(each) for call, each in decisions.items()}
         hosted = await self.start()
         for call_id, request in requests.items():
-            await hosted.runs.decide(run_id, call_id, request)
+            await hosted.runs.answer(run_id, call_id, request)
         return await self._result(run_id, form, on_approval)
 
     @overload

@@ -147,7 +147,7 @@ class AgentControl(ABC):
 
     async def _decide(self, run_id: str, call_id: str, decision: Decision) -> None:
         request = decision_request(decision)
-        await (await self.start()).runs.decide(run_id, call_id, request)
+        await (await self.start()).runs.answer(run_id, call_id, request)
 
 
 def run_request(

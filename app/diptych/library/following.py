@@ -65,7 +65,7 @@ class Following:
                 for item in batch:
                     collect(self.records, item)
                     if isinstance(item, Record):
-                        note_waits(self._open, item)
+                        note_waits(self._open, item.event_type, item.metadata)
                     for event in reader.read([item]):
                         yield event
                 waiting = await self._waiting() if self._open else ()
@@ -103,7 +103,7 @@ class Following:
                 self._undecided.add(approval.call_id)
                 continue
             with suppress(AlreadyDecided, RunEnded):  # it has expired, or somebody was faster
-                await self._runs.decide(self._run_id, approval.call_id, decision_request(decision))
+                await self._runs.answer(self._run_id, approval.call_id, decision_request(decision))
             is_decided = True
         return is_decided
 

@@ -12,7 +12,7 @@ from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import DiptychError, InvalidRequest
 from diptych.core.messages import JSONObject, Usage
 from diptych.core.output_schema import schema_problem
-from diptych.core.waits import open_approvals
+from diptych.core.waits import open_waits
 from diptych.library.events import Approval, Event, approval_of
 from diptych.runs.answers import whole_answer
 from diptych.runs.subscription import HANDED_OVER
@@ -101,7 +101,7 @@ def output_schema(output: OutputForm) -> JSONObject:
 
 def waiting_calls(records: Sequence[Record]) -> tuple[Approval, ...]:
     """Return the calls that wait for approval, as far as these records say."""
-    asked = (approval.requested for approval in open_approvals(records))
+    asked = (approval.requested for approval in open_waits(records, "approval"))
     return tuple(approval_of(record.content, record.metadata) for record in asked)
 
 

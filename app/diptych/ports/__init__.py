@@ -7,13 +7,13 @@ work behind it, also at the server if the protocol supports that.
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from diptych.core.budget import UNLIMITED, Budget
 from diptych.core.catalog import Peer, Tool, Unavailable
 from diptych.core.codec import Record
 from diptych.core.commands import AskModel, InputAnswer, Resumed
-from diptych.core.events import Event, InputRequest
+from diptych.core.events import Event, InputRequest, WaitKind
 from diptych.core.messages import (
     JSON,
     CallOutput,
@@ -243,7 +243,7 @@ class ChildReply:
     url: str
     task_id: str
     call_id: str
-    to: Literal["approvals", "inputs"]
+    kind: WaitKind
     body: JSONObject
 
 

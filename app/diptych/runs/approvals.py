@@ -1,32 +1,14 @@
-"""Approvals of calls in a run and its child runs: read from records, and decided.
+"""Decisions on calls that wait for approval: checked, and made to events."""
 
-Events of children are validated, because people decide by them.
-"""
-
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import ClassVar
 
 from diptych.core.catalog import Catalog
-from diptych.core.codec import Record
-from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest
-from diptych.core.events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    ChildApproval,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
-    Decision,
-)
-from diptych.core.messages import Call, ChildRun, Delegation, JSONObject, ToolCall
+from diptych.core.errors import InvalidRequest
+from diptych.core.events import ApprovalDecided, ApprovalRequested, Decision, WaitKind
+from diptych.core.messages import Call, Delegation, JSONObject, ToolCall
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.strict_json import MAX_DEPTH, is_deep
-from diptych.core.text import well_formed
-from diptych.core.waits import CLOSING, Wait, approvals_of
-from diptych.ports import ChildEvent
-from diptych.runs.waits import CALL_PATH, MAX_EXPIRY, find_open
-
-MAX_REASON_CHARS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +20,7 @@ class DecisionRequest:
     `ApprovalDecided`.
     """
 
+    kind: ClassVar[WaitKind] = "approval"
     decision: Decision
     reason: str = ""
     arguments: JSONObject | None = None
@@ -46,27 +29,8 @@ class DecisionRequest:
     caller: str = ""
 
 
-def find_approval(records: Sequence[Record], call_id: str) -> Wait:
-    """Return a call's open approval.
-
-    Raises `ApprovalNotFound`, `AlreadyDecided`, or `RunEnded` if the run ended undecided.
-    """
-    waits = approvals_of(records)
-    return find_open(records, waits, call_id, ApprovalNotFound, AlreadyDecided)
-
-
-def is_decided_by(records: Sequence[Record], decided: ApprovalDecided) -> bool:
-    """Whether this decision is logged; if another one is, raises as `find_approval`."""
-    for approval in approvals_of(records):
-        on_record = approval.answered if approval.call_id == decided.call_id else None
-        if on_record and on_record.metadata["decision_id"] == decided.decision_id:
-            return True
-    find_approval(records, decided.call_id)
-    return False
-
-
 def decision_event(
-    asked: ApprovalRequested, request: DecisionRequest, catalog: Catalog, decision_id: str
+    asked: ApprovalRequested, request: DecisionRequest, catalog: Catalog, answer_id: str
 ) -> ApprovalDecided:
     """Make the event of a decision. Raises `InvalidRequest` with the invalid path."""
     if (request.arguments is not None) != (request.decision == "edit"):
@@ -83,86 +47,12 @@ def decision_event(
     return ApprovalDecided(
         asked.call.id,
         request.decision,
-        decision_id,
+        answer_id,
         request.reason,
         call,
         request.subject,
         caller=request.caller,
     )
-
-
-def child_approval(call: Delegation, child: ChildRun, event: ChildEvent) -> ChildApproval | None:
-    """Return the approval event in an event of a delegation's task, if any.
-
-    Each agent logs the approvals of its children under the path of calls, so the task's own events
-    suffice.
-    """
-    call_id = event.metadata.get("call_id")
-    if event.path or not (isinstance(call_id, str) and CALL_PATH.fullmatch(call_id)):
-        return None
-    path = (call.id, *call_id.split("."))
-    if event.type == "approval_requested":
-        return _requested(path, call, child, event)
-    if event.type == "approval_decided":
-        return _decided(path, event)
-    return ChildApprovalDecided(path, "closed") if event.type in CLOSING else None
-
-
-def is_call(content: object) -> bool:
-    """Whether content is a call in the form of records."""
-    match content:
-        case {"tool": str(), "arguments": dict()} | {"agent": str(), "task": str()}:
-            return True
-        case _:
-            return False
-
-
-def _requested(
-    path: tuple[str, ...], call: Delegation, child: ChildRun, event: ChildEvent
-) -> ChildApproval | None:
-    about: Mapping[str, Any] = event.metadata
-    step, expires_at = about.get("step"), about.get("expires_at")
-    if not (
-        is_call(event.content)
-        and isinstance(step, int)
-        and isinstance(expires_at, int | float)
-        and 0 < expires_at < MAX_EXPIRY
-    ):
-        return None
-    return ChildApprovalRequested(
-        path,
-        cast("JSONObject", event.content),
-        step,
-        _text(about.get("reason")),
-        float(expires_at),
-        call.agent,
-        child.url,
-        child.task_id,
-    )
-
-
-def _decided(path: tuple[str, ...], event: ChildEvent) -> ChildApproval | None:
-    about: Mapping[str, Any] = event.metadata
-    made_as = about.get("call")
-    match event.content:
-        case "closed":
-            return ChildApprovalDecided(path, "closed")
-        case "approve" | "reject" | "edit" | "replace" as decision:
-            return ChildApprovalDecided(
-                path,
-                decision,
-                _text(about.get("decision_id")),
-                _text(about.get("reason")),
-                made_as if is_call(made_as) else None,
-                _text(about.get("subject")),
-                about.get("is_expired") is True,
-            )
-        case _:
-            return None
-
-
-def _text(value: object) -> str:
-    return well_formed(value[:MAX_REASON_CHARS]) if isinstance(value, str) else ""
 
 
 def _edited(call: Call, arguments: JSONObject, catalog: Catalog) -> Call:

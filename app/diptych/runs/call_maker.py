@@ -40,13 +40,13 @@ from diptych.core.stuck import repeats
 from diptych.core.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import RunCaller
 from diptych.ports import CallContext, ChildEvent, DelegationRequest, Notice
-from diptych.runs.approvals import child_approval
 from diptych.runs.backends import Backends
 from diptych.runs.hooks import HookCaller
 from diptych.runs.inbox import CallsAllowed, RunTasks
-from diptych.runs.inputs import Questions, child_input, result_from_caller
+from diptych.runs.inputs import Questions, result_from_caller
 from diptych.runs.run_log import PROGRESS, RunWriter
 from diptych.runs.timers import Deadline
+from diptych.runs.waits import child_waits
 
 Blocked: TypeAlias = Returned | ApprovalRequested
 """The event instead of a call that is denied or needs approval."""
@@ -219,8 +219,9 @@ class CallMaker:
                 self.children[call.id] = _counted(call, seen, run)
                 return
             child = self.children.get(call.id)
-            if child and isinstance(seen, ChildEvent):
-                self._note_wait(call, child, seen)
+            if child and isinstance(seen, ChildEvent) and isinstance(call, Delegation):
+                for event in child_waits(call, child, seen):
+                    self._tasks.inbox.put_nowait(event)
             self._log.notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
@@ -240,13 +241,6 @@ class CallMaker:
         if tool.is_callers:
             return await result_from_caller(tool, context)
         return await self._backends.tools.call(tool, call.arguments, context)
-
-    def _note_wait(self, call: Call, child: ChildRun, seen: ChildEvent) -> None:
-        if isinstance(call, Delegation):
-            if approval := child_approval(call, child, seen):
-                self._tasks.inbox.put_nowait(approval)
-            if question := child_input(call, child, seen):
-                self._tasks.inbox.put_nowait(question)
 
     def _delegation(self, call: Delegation, run: Run, *, is_taken_over: bool) -> DelegationRequest:
         limit = run.settings.memory_context_limit

@@ -290,7 +290,7 @@ class RunLog:
         """Append records, with the flag whether the run then awaits input."""
         open_ids = set(self._waiting)
         for record in records:
-            note_waits(open_ids, record)
+            note_waits(open_ids, record.event_type, record.metadata)
         await self._stores.log.append(records, lease, awaits_input=bool(open_ids))
 
     def _next_records(self, events: Sequence[Event]) -> list[Record]:
@@ -304,7 +304,7 @@ class RunLog:
         self.records.append(record)
         if not (is_counted or self._is_closed):
             self.share.grow(record_size(record))
-        note_waits(self._waiting, record)
+        note_waits(self._waiting, record.event_type, record.metadata)
         if is_terminal(record):  # notices are not replayed once a run has ended
             self._progress.clear()
         self._publish(record)

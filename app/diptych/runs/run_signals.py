@@ -7,16 +7,17 @@ once the store has it (decision 47).
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import TypeVar, cast
 
-from diptych.core.codec import TERMINAL, Record, decode, is_terminal
+from diptych.core.codec import TERMINAL, Record, decode, event_of, is_terminal
 from diptych.core.errors import LoopError, NotAnswered, RequestError, TooManyMessages
 from diptych.core.events import (
     Aborted,
     ApprovalDecided,
     ApprovalRequested,
     InputReceived,
+    InputRequested,
     MessageQueued,
     Offered,
     QueueCleared,
@@ -30,13 +31,8 @@ from diptych.core.waits import may_close_wait, open_waits
 from diptych.ports import Agents
 from diptych.ports.entries import RunEntry
 from diptych.ports.stores import Stores
-from diptych.runs.approvals import (
-    DecisionRequest,
-    decision_event,
-    find_approval,
-    is_decided_by,
-)
-from diptych.runs.inputs import InputReply, find_input, is_answered_by, received_event
+from diptych.runs.approvals import DecisionRequest, decision_event
+from diptych.runs.inputs import InputReply, received_event
 from diptych.runs.run_log import rebuild
 from diptych.runs.scheduler import Scheduler
 from diptych.runs.steering import (
@@ -48,7 +44,7 @@ from diptych.runs.steering import (
     recorded_messages,
     still_queued,
 )
-from diptych.runs.waits import is_below, reply_below
+from diptych.runs.waits import Reply, find_open, is_answered_by, is_below, reply_below
 
 SIGNAL_SECONDS = 15.0  # for a signal to be logged, including a change of owner
 RESEND_SECONDS = 2.0  # before a signal is sent again, in case the owner changed
@@ -154,45 +150,21 @@ class RunSignals:
             return ()
         return queued_messages(await rebuild(records, self._stores))
 
-    async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a waiting call of the run or a child run; return the run's records.
+    async def answer(self, run_id: str, call_id: str, reply: Reply) -> Sequence[Record]:
+        """Decide on a waiting call, or answer its question; return the run's records.
 
-        Decisions for a child go to the delegation's agent, and each agent on the way checks its
-        caller. Raises `ApprovalNotFound`, `AlreadyDecided`, `RunEnded`, `InvalidRequest`,
-        `NotAnswered`; for a child also `DecisionRefused` or the child's `RequestError`.
+        Answers for a child run go to the delegation's agent, and each agent on the way checks its
+        caller. Raises as `find_open`, `InvalidRequest`, `NotAnswered`; for a child also
+        `DecisionRefused` or the child's `RequestError`.
         """
         records = await self._stores.log.read(run_id)
-        asked = find_approval(records, call_id).requested
-        if is_below(asked):
-            return await self._reply_below(asked, request)
-        decided = await self._decision(records, asked, request)
-        return await self._answer(run_id, decided, lambda found: is_decided_by(found, decided))
-
-    async def answer(self, run_id: str, call_id: str, reply: InputReply) -> Sequence[Record]:
-        """Answer a call's question, in the run or a child run; return the run's records.
-
-        Raises `InputNotFound`, `AlreadyAnswered`, `RunEnded`, `InvalidRequest`, `NotAnswered`; for
-        a child also `DecisionRefused`.
-        """
-        asked = find_input(await self._stores.log.read(run_id), call_id).requested
+        asked = find_open(records, call_id, reply.kind).requested
         if is_below(asked):
             return await self._reply_below(asked, reply)
-        received = received_event(asked, reply, self._stores.clock.token())
-        return await self._answer(run_id, received, lambda found: is_answered_by(found, received))
-
-    async def _answer(
-        self,
-        run_id: str,
-        answer: ApprovalDecided | InputReceived,
-        is_logged: Callable[[Sequence[Record]], bool],
-    ) -> Sequence[Record]:
-        """Send an answer until it is logged; return the run's records.
-
-        `is_logged` raises `RequestError` if another answer was first.
-        """
+        answer = await self._answer_event(records, asked, reply)
 
         async def attempt(records: Sequence[Record]) -> Sequence[Record] | None:
-            if is_logged(records):
+            if is_answered_by(records, asked, answer.answer_id):
                 return records
             await self._send(run_id, answer, len(records), RESEND_SECONDS, may_close_wait)
             return None
@@ -206,14 +178,9 @@ class RunSignals:
         self._stores.leases.drop_signal(run_id, answer)
         return records
 
-    async def _reply_below(
-        self, asked: Record, request: DecisionRequest | InputReply
-    ) -> Sequence[Record]:
-        """Forward a decision or answer, and wait until it is logged here.
-
-        It counts even if that fails.
-        """
-        await self._agents.reply(reply_below(asked, asdict(request)))
+    async def _reply_below(self, asked: Record, reply: Reply) -> Sequence[Record]:
+        """Forward an answer, and wait until it is logged here; it counts even if that fails."""
+        await self._agents.reply(reply_below(asked, reply))
 
         async def attempt(records: Sequence[Record]) -> Sequence[Record] | None:
             if all(wait.requested.seq != asked.seq for wait in open_waits(records)):
@@ -229,17 +196,23 @@ class RunSignals:
                 raise
             return await self._stores.log.read(asked.run_id)
 
-    async def _decision(
-        self, records: Sequence[Record], asked: Record, request: DecisionRequest
-    ) -> ApprovalDecided:
-        """Make the event of a decision. Raises `InvalidRequest` with the invalid path."""
-        offered = next(r for r in records if r.event_type == "offered")
-        blob = await self._stores.log.get_blob(str(offered.content))
-        catalog = _decoded(offered, blob, Offered).catalog
-        decision_id = self._stores.clock.token()
-        return decision_event(
-            _decoded(asked, b"", ApprovalRequested), request, catalog, decision_id
-        )
+    async def _answer_event(
+        self, records: Sequence[Record], asked: Record, reply: Reply
+    ) -> ApprovalDecided | InputReceived:
+        """Make the event of an answer. Raises `InvalidRequest` with the invalid path."""
+        answer_id = self._stores.clock.token()
+        match event_of(asked), reply:
+            case ApprovalRequested() as approval, DecisionRequest():
+                offered = next(r for r in records if r.event_type == "offered")
+                blob = await self._stores.log.get_blob(str(offered.content))
+                catalog = cast(
+                    "Offered", decode("offered", offered.content, offered.metadata, lambda _: blob)
+                ).catalog
+                return decision_event(approval, reply, catalog, answer_id)
+            case InputRequested() as question, InputReply():
+                return received_event(question, asked.seq, reply, answer_id)
+            case _:
+                raise LoopError(f"{asked.event_type} takes no {type(reply).__name__}")
 
     async def _repeat(
         self,
@@ -327,13 +300,3 @@ class RunSignals:
             fresh = await self._stores.log.read(run_id, after)
             if any(is_due(record) or is_terminal(record) for record in fresh):
                 return
-
-
-Decoded = TypeVar("Decoded")
-
-
-def _decoded(record: Record, blob: bytes, kind: type[Decoded]) -> Decoded:
-    event = decode(record.event_type, record.content, record.metadata, lambda _: blob)
-    if not isinstance(event, kind):
-        raise LoopError(f"{record.event_type} is no {kind.__name__}")
-    return event

@@ -13,15 +13,15 @@ from functools import partial
 
 from diptych.budgets.run_meter import budget_notices, budget_summary
 from diptych.core.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
-from diptych.core.decisions import may_take
 from diptych.core.errors import StoreError, StoreFull
 from diptych.core.events import (
     Aborted,
+    Answer,
     AnswerReset,
     ApprovalDecided,
     CallJudged,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
+    ChildAnswered,
+    ChildAsked,
     Event,
     Failed,
     FormatChanged,
@@ -36,10 +36,10 @@ from diptych.core.events import (
     Stop,
     Streamed,
 )
-from diptych.core.inputs import may_ask, may_receive
 from diptych.core.queues import clearing, takes
 from diptych.core.reducer import advance, closing_events
-from diptych.core.state import Phase, Run, calls_awaiting_decision
+from diptych.core.state import Phase, Run
+from diptych.core.waiting import may_end_wait, may_wait
 from diptych.ports import Notice
 from diptych.runs.backends import Backends
 from diptych.runs.call_maker import Blocked, CallMaker
@@ -57,7 +57,7 @@ from diptych.runs.inbox import (
 )
 from diptych.runs.model_caller import ModelCaller
 from diptych.runs.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog, RunWriter
-from diptych.runs.timers import Answer, Deadline, RunTimers
+from diptych.runs.timers import Deadline, RunTimers
 
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
 # If one of these is lost before it is written, the model is asked again.
@@ -263,9 +263,7 @@ class Runner:
                     await self._writer.record(result)
                 case QueueCleared() as asked:
                     await self._writer.record(clearing(run, asked))
-                case InputReceived(call_id) as answer if "." in call_id:  # its call is below
-                    await self._writer.record(answer)
-                case (MessageQueued() | ApprovalDecided() | ChildApprovalDecided()) as event:
+                case (MessageQueued() | ApprovalDecided() | ChildAnswered()) as event:
                     await self._writer.record(event)
         await self._write_text()
         await self._writer.write()
@@ -288,15 +286,11 @@ def is_stale(run: Run, item: object) -> bool:
     match item:
         case MessageQueued() | QueueCleared():
             return not takes(run, item)
-        case ApprovalDecided(call_id):
-            return call_id not in calls_awaiting_decision(run)
         case CallJudged(call_id):
             return call_id not in run.progress.awaiting_hooks
-        case ChildApprovalRequested() | ChildApprovalDecided():
-            return not may_take(run, item)
-        case InputRequested():
-            return not may_ask(run, item)
-        case InputReceived():
-            return not may_receive(run, item)
+        case InputRequested() | ChildAsked():
+            return not may_wait(run, item)
+        case ApprovalDecided() | InputReceived() | ChildAnswered():
+            return not may_end_wait(run, item)
         case _:
             return False

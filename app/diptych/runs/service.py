@@ -27,11 +27,9 @@ from diptych.ports.ids import owned_session, run_id_of
 from diptych.ports.stores import Stores
 from diptych.runs.active_run import Stage
 from diptych.runs.answers import whole_answer
-from diptych.runs.approvals import DecisionRequest
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.executor import attend
-from diptych.runs.inputs import InputReply
 from diptych.runs.lease_keeper import LeaseKeeper
 from diptych.runs.request import (
     RunRequest,
@@ -49,6 +47,7 @@ from diptych.runs.run_log import Observer, UnreadableRecord, rebuild
 from diptych.runs.run_signals import RunSignals
 from diptych.runs.scheduler import Scheduler
 from diptych.runs.subscription import Subscription, Subscriptions
+from diptych.runs.waits import Reply
 
 INTERRUPTED = "interrupted by a newer message of its session"
 _logger = logging.getLogger(__name__)
@@ -257,12 +256,8 @@ class RunService:
         """Drop a run's queued messages and return them; see `RunSignals.clear`."""
         return await self._signals.clear(run_id, subject, only)
 
-    async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a waiting call; see `RunSignals.decide`."""
-        return _shown(await self._signals.decide(run_id, call_id, request))
-
-    async def answer(self, run_id: str, call_id: str, reply: InputReply) -> Sequence[Record]:
-        """Answer a call's question; see `RunSignals.answer`."""
+    async def answer(self, run_id: str, call_id: str, reply: Reply) -> Sequence[Record]:
+        """Decide on a waiting call, or answer its question; see `RunSignals.answer`."""
         return _shown(await self._signals.answer(run_id, call_id, reply))
 
     def attend(self, run_id: str) -> None:

@@ -4,23 +4,21 @@ The manifest's deadline pauses while one is open: people may take longer than a 
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
 
 from diptych.core.events import (
+    Answer,
     ApprovalDecided,
-    ChildApprovalDecided,
+    ApprovalRequested,
+    ChildAnswered,
+    ChildAsked,
     InputReceived,
-    approval_id,
+    InputRequested,
 )
-from diptych.core.state import Run
+from diptych.core.state import OpenWait, Run
 
 EXPIRED_ID = "expired"
 GRACE_SECONDS = 60.0  # for a child agent to report on an expired call
-
-Answer: TypeAlias = ApprovalDecided | ChildApprovalDecided | InputReceived
-"""The end of a wait: from somebody, or by expiry."""
 
 
 class Deadline:
@@ -96,10 +94,9 @@ class RunTimers:
 
         Children time their own; after `GRACE_SECONDS` more without a report, they count as closed.
         """
-        is_asking = bool(run.open_approvals or run.child_approvals or run.open_inputs)
-        if is_asking or self._waits:
-            self._time_waits(run)
-        if self._deadline.set_paused(is_asking):
+        if run.waits or self._waits:
+            self._time_waits(run.waits)
+        if self._deadline.set_paused(bool(run.waits)):
             self.start()
 
     def in_time(self, run: Run, answer: Answer) -> Answer:
@@ -107,47 +104,42 @@ class RunTimers:
 
         Usually the timer has expired the call already, unless nobody owned the run then.
         """
-        if isinstance(answer, ChildApprovalDecided):
-            return answer
-        due = _due(run).get(answer.call_id)
-        return due[1] if due and due[0] <= self._now() else answer
+        for wait in run.waits:
+            at, expired = _expiry(wait)
+            if wait.call_id == answer.call_id and at <= self._now():
+                return expired
+        return answer
 
     def close(self) -> None:
         """Stop all timers, and drop the references to the run."""
-        self._time_waits(None)
+        self._time_waits(())
         if self._end_timer:
             self._end_timer.cancel()
         self._expire = self._end = _nothing
 
-    def _time_waits(self, run: Run | None) -> None:
-        due = _due(run) if run else {}
-        for call_id in self._waits.keys() - due.keys():
+    def _time_waits(self, waits: Sequence[OpenWait]) -> None:
+        for call_id in self._waits.keys() - {wait.call_id for wait in waits}:
             self._waits.pop(call_id).cancel()
-        for call_id in due.keys() - self._waits.keys():
-            at, expired = due[call_id]
-            seconds = max(0.0, at - self._now())
-            self._waits[call_id] = asyncio.get_running_loop().call_later(
-                seconds, self._expire, expired
-            )
+        for wait in waits:
+            if wait.call_id not in self._waits:
+                at, expired = _expiry(wait)
+                seconds = max(0.0, at - self._now())
+                self._waits[wait.call_id] = asyncio.get_running_loop().call_later(
+                    seconds, self._expire, expired
+                )
 
 
 def _nothing(*_: object) -> None:
     pass
 
 
-def _due(run: Run) -> dict[str, tuple[float, Answer]]:
-    """Return the expiry time and event of each open approval and question."""
-    due: dict[str, tuple[float, Answer]] = {}
-    for own in run.open_approvals:
-        rejected = ApprovalDecided(own.call.id, "reject", EXPIRED_ID, is_expired=True)
-        due[own.call.id] = own.expires_at, rejected
-    for below in run.child_approvals:
-        at = below.expires_at + GRACE_SECONDS
-        due[approval_id(below.path)] = at, ChildApprovalDecided(below.path, "closed")
-    for opened in run.open_inputs:
-        asked, at = opened.requested, opened.requested.expires_at
-        expired = InputReceived(asked.call_id, "cancel", EXPIRED_ID, opened.seq, is_expired=True)
-        if asked.below:
-            at, expired = at + GRACE_SECONDS, replace(expired, action="closed")
-        due[asked.call_id] = at, expired
-    return due
+def _expiry(wait: OpenWait) -> tuple[float, Answer]:
+    """Return when a wait expires, and the event of that."""
+    match wait.asked:
+        case ApprovalRequested(expires_at=at):
+            return at, ApprovalDecided(wait.call_id, "reject", EXPIRED_ID, is_expired=True)
+        case InputRequested(expires_at=at):
+            expired = InputReceived(wait.call_id, "cancel", EXPIRED_ID, wait.seq, is_expired=True)
+            return at, expired
+        case ChildAsked(kind=kind, expires_at=at):
+            return at + GRACE_SECONDS, ChildAnswered(kind, wait.call_id, wait.seq)

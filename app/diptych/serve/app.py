@@ -18,13 +18,11 @@ from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent import agent_routes
 from diptych.http.agent_profile import CARD_PATH, MCP_PATH, OLDER_CARD_PATHS, AgentProfile
-from diptych.http.approvals import approval_routes
 from diptych.http.chat import chat_routes
 from diptych.http.errors import REST_PATH, add_error_handlers
 from diptych.http.guarded_runs import GuardedRuns, GuardedSessions
 from diptych.http.guards import BodyGuard, CorsForApi, LoopbackGuard, RequestIds
 from diptych.http.health import Readiness, health_routes, metrics_routes
-from diptych.http.inputs import input_routes
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.logins import SignInPages, login_routes
 from diptych.http.openapi import document
@@ -35,6 +33,7 @@ from diptych.http.run_tree import tree_routes
 from diptych.http.runs import run_routes
 from diptych.http.session_memory import memory_routes
 from diptych.http.triggers import signed_paths, trigger_routes
+from diptych.http.waits import wait_routes
 from diptych.manifest.settings import ChatConfig, TriggerConfig
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.stores import Stores
@@ -113,8 +112,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(run_routes(runs, profile.inputs, dependencies.budgets))
     app.include_router(trigger_routes(runs, dependencies.triggers))
     app.include_router(tree_routes(runs, name, dependencies.runs))
-    app.include_router(approval_routes(dependencies.runs))
-    app.include_router(input_routes(dependencies.runs))
+    app.include_router(wait_routes(dependencies.runs))
     sign_ins = dependencies.sign_ins
     app.include_router(login_routes(sign_ins, dependencies.runs, stores.log))
     if sign_ins and sign_ins.servers:

@@ -14,7 +14,7 @@ from diptych.ports import ChildReply
 
 PEER = cast("ResolvedPeer", Mock(spec=ResolvedPeer, base_url="http://worker"))
 DECISION = ChildReply(
-    "worker", "http://worker", "run-1", "call_1_1", "approvals", {"decision": "approve"}
+    "worker", "http://worker", "run-1", "call_1_1", "approval", {"decision": "approve"}
 )
 
 

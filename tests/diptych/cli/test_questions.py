@@ -99,18 +99,18 @@ def test_a_form_is_answered_line_by_line_and_a_wrong_line_is_asked_for_again() -
     assert asked.prompt == "? Your name: "
     assert [asked.take(line) for line in ("Ada", "", "y", "2")] == [
         *(None, None, None),
-        ("accept", {"name": "Ada", "gift": True, "count": 2}),
+        {"action": "accept", "content": {"name": "Ada", "gift": True, "count": 2}},
     ]
 
 
 @pytest.mark.parametrize("kind", ["form", "url", "sign_in"])
 def test_words_decline_and_cancel(kind) -> None:
-    assert question(kind, schema=SCHEMA).take("/decline") == ("decline", None)
-    assert question(kind, schema=SCHEMA).take("/Cancel") == ("cancel", None)
+    assert question(kind, schema=SCHEMA).take("/decline") == {"action": "decline"}
+    assert question(kind, schema=SCHEMA).take("/Cancel") == {"action": "cancel"}
 
 
 def test_a_page_is_accepted_by_enter_and_a_sign_in_by_signing_in() -> None:
-    assert question("url").take("") == ("accept", None)
+    assert question("url").take("") == {"action": "accept"}
     with pytest.raises(ValueError, match="only /decline and /cancel"):
         question("sign_in").take("")
 

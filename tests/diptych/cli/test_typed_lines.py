@@ -50,11 +50,8 @@ class Agent:
     async def send(self, run_id, message, *, is_follow_up=False) -> None:
         await self._answer(run_id, message, is_follow_up)
 
-    async def decide(self, run_id, call_id, decision, reason) -> None:
-        await self._answer(run_id, call_id, decision, reason)
-
-    async def answer(self, run_id, call_id, action, content) -> None:
-        await self._answer(run_id, call_id, action, content)
+    async def answer(self, run_id, call_id, kind, body) -> None:
+        await self._answer(run_id, call_id, kind, *body.values())
 
     async def _answer(self, *request) -> None:
         await asyncio.sleep(self.delay)
@@ -123,7 +120,7 @@ async def test_a_line_decides_the_call_that_waits(keyboard, typed, decision) -> 
     ]
     os.write(keyboard, typed)
     await soon(lambda: agent.sent)
-    assert agent.sent == [("r", "c1", *decision)]
+    assert agent.sent == [("r", "c1", "approval", *decision)]
     lines.close()
 
 
@@ -148,8 +145,8 @@ async def test_calls_are_asked_about_one_after_another(keyboard) -> None:
     await soon(lambda: len(agent.sent) == 3)
     assert [line[:11] for line in screen.lines] == ['? pay(n="c1', '? pay(n="c2', '? pay(n="c3']
     assert agent.sent == [
-        ("r", "c2", "approve", ""),
-        ("r", "c3", "reject", ""),
+        ("r", "c2", "approval", "approve", ""),
+        ("r", "c3", "approval", "reject", ""),
         ("r", "and hurry", False),
     ]
     lines.close()
@@ -171,9 +168,9 @@ async def test_lines_answer_the_fields_of_a_question_one_after_another(keyboard)
         "? m (whole number; optional): ",
     ]
     assert agent.sent == [
-        ("r", "c1", "accept", {"n": 3}),
-        ("r", "c2", "decline", None),
-        ("r", "c3", "approve", ""),
+        ("r", "c1", "input", "accept", {"n": 3}),
+        ("r", "c2", "input", "decline"),
+        ("r", "c3", "approval", "approve", ""),
         ("r", "and hurry", False),
     ]
     lines.close()
@@ -185,7 +182,7 @@ async def test_ctrl_d_cancels_a_question_and_a_sign_in_ends_elsewhere(keyboard) 
     lines.note(question("c1"))
     os.write(keyboard, b"\x04")
     await soon(lambda: agent.sent)
-    assert agent.sent == [("r", "c1", "cancel", None)]
+    assert agent.sent == [("r", "c1", "input", "cancel")]
     lines.note(question("c2", kind="sign_in"))
     assert screen.lines[-1].startswith("? sign in there, and this goes on")
     lines.note(Writer()("input_received", "accept", call_id="c2"))

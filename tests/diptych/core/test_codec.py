@@ -26,11 +26,10 @@ from diptych.core.events import (
     AnswerReset,
     ApprovalDecided,
     ApprovalRequested,
-    AskedBelow,
     Called,
     CallJudged,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
+    ChildAnswered,
+    ChildAsked,
     Compacted,
     Completed,
     ContextRefused,
@@ -79,6 +78,7 @@ NATIVE, NATIVE_BLOB = catalog_blob(RICH_OFFERS, "SYSTEM", RunSettings(), "NATIVE
 BLOBS = {OFFERED.key: BLOB, NATIVE.key: NATIVE_BLOB}
 
 CHILD = ChildRun("http://a", "r-2", "completed", usage=Usage(3, 4))
+CALL = {"tool": "t", "arguments": {}}
 CUT_CHILD = ChildRun("http://a", "r-2", "failed", "model_cut", Usage(), "Half an")
 
 EVENTS = [
@@ -122,22 +122,12 @@ EVENTS = [
     ApprovalDecided("call_1_1", "reject", "expired", is_expired=True),
     ApprovalDecided("call_1_1", "replace", "d", "", Delegation("call_1_1", "researcher", "x")),
     ApprovalDecided("call_1_1", "approve", "d", subject="user:eve", caller="agent:a/b"),
-    ChildApprovalRequested(
-        ("call_1_2", "call_1_1"), {"agent": "a", "task": "t"}, 1, "money", 2.5, "p", "http://p", "r"
-    ),
-    ChildApprovalDecided(
-        ("call_1_2", "c"), "edit", "d", "so", {"tool": "t", "arguments": {}}, "user:eve"
-    ),
-    ChildApprovalDecided(("call_1_2", "c"), "reject", "expired", is_expired=True),
+    ChildAsked("approval", "call_1_2.c", CALL, {"step": 1}, 2.5, "p", "http://p", "r", 7),
+    ChildAsked("input", "call_1_2.c", "Sure?", {"kind": "form"}, 2.5, "p", "http://p", "r", 7),
+    ChildAnswered("approval", "call_1_2.c", 8, "edit", {"decision_id": "d", "call": CALL}),
+    ChildAnswered("input", "call_1_2.c", 8),
     InputRequested("call_1_1", InputRequest("form", "Sure?", {"type": "object"}), 1.5, {"s": 1}),
-    InputRequested(
-        "call_1_2.call_1_1",
-        InputRequest("url", "Look there.", url="http://x"),
-        1.5,
-        below=AskedBelow("p", "http://p", "r", 7),
-    ),
     InputReceived("call_1_1", "accept", "i-1", 4, {"a": 1}, "user:eve", "agent:a/b"),
-    InputReceived("call_1_2.call_1_1", "closed", "", 8, is_expired=True),
     Returned(Result("call_1_1", "3", {"result": 3}), "tool", "add"),
     Returned(Result("call_1_1", "boom", error="failed"), "tool", "add"),
     Returned(Result("call_1_2", "found", child=CHILD), "agent", "researcher"),

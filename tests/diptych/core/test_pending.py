@@ -134,7 +134,7 @@ def waiting(reply):
 def test_what_waits_waits_with_a_new_owner():
     run, commands = feed(waiting(CHARGE), OwnerChanged())
     assert commands == ()
-    assert [requested.call.name for requested in run.open_approvals] == ["charge"]
+    assert [wait.asked.call.name for wait in run.waits] == ["charge"]
     _, (make,) = feed(run, ApprovalDecided("call_1_1", "approve", "d"))
     assert isinstance(make, MakeCall)
     assert make.is_approved
@@ -149,7 +149,7 @@ def test_an_approved_call_that_was_not_sent_is_made_without_asking_again():
 def test_what_waits_is_unknown_if_the_store_may_have_lost_its_approval():
     run, _ = feed(waiting(CHARGE), OwnerChanged(lost_tail=True))
     assert run.results[0].text == OUTCOME_UNKNOWN
-    assert run.open_approvals == ()
+    assert run.waits == ()
 
 
 CALLS = '[{"tool": "a"}, {"tool": "b"}, {"tool": "c"}]'

@@ -1,6 +1,5 @@
 """Questions of tools over HTTP: shown to those who may see the run, answered by its owner."""
 
-import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -81,6 +80,7 @@ async def test_a_question_is_listed_answered_once_and_its_answer_shown_nowhere(
             "object": "list",
             "data": [question],
         }
+        assert (await helper.http.get("/v1/approvals")).json()["data"] == []
         assert (question["kind"], question["message"]) == ("form", "Who travels?")
         assert (question["schema"], question["status"]) == (SCHEMA, "waiting")
         content = {"name": "Ada-in-private"}
@@ -143,35 +143,6 @@ async def test_an_answer_that_is_none_is_refused_with_its_path(
         assert error["param"] == param
         assert "input-required" in (await helper.http.get(f"/v1/runs/{run_id}")).text
         await helper.house.runs.cancel(run_id)
-
-
-async def test_a_call_that_asked_nothing_is_not_found() -> None:
-    async with asked() as (helper, run_id):
-        reply = await helper.http.post(
-            f"/v1/runs/{run_id}/inputs/call_9", json={"action": "cancel"}
-        )
-        assert openai_error(reply, 404)["code"] == "input_not_found"
-        assert (await answer(helper, run_id, {"action": "cancel"})).status_code == 200
-
-
-async def test_a_chat_is_told_of_a_question_in_a_valid_chunk() -> None:
-    async def book(context: Any) -> str:
-        return (await context.ask(WHO)).action
-
-    chat = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
-    tools = FunctionTools({"book": book}, asking=["book"])
-    async with face(BOOK, "{}", "Booked.", tools=tools) as helper:
-        asking = asyncio.create_task(helper.http.post("/v1/chat/completions", json=chat))
-        found: list[Any] = []
-        while not found:
-            await asyncio.sleep(0.02)
-            found = (await helper.http.get("/v1/inputs")).json()["data"]
-        await answer(helper, found[0]["run_id"], {"action": "decline"})
-        lines = (await asking).text.splitlines()
-        [notice] = [json.loads(ln[6:]) for ln in lines if '"type":"input_requested"' in ln]
-        assert notice["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}]
-        assert (notice["call_id"], notice["kind"]) == (CALL, "form")
-        assert (notice["message"], notice["schema"]) == ("Who travels?", SCHEMA)
 
 
 # A2A

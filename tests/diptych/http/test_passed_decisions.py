@@ -7,7 +7,7 @@ import pytest
 from diptych.access.caller import Caller, OwnRun, set_caller
 from diptych.access.grants import Right, Subject
 from diptych.core.codec import Record
-from diptych.http.approvals import GuardedApprovals
+from diptych.http.waits import GuardedWaits
 from diptych.ports.entries import RunEntry
 from diptych.runs.approvals import DecisionRequest
 
@@ -19,23 +19,25 @@ class Runs:
     """A run that the agent at the top began, for Ada."""
 
     def __init__(self, **metadata: Any) -> None:
-        self.first = Record("r", "s", 1, "user_message", 1.0, "hi", metadata)
+        first = Record("r", "s", 1, "user_message", 1.0, "hi", metadata)
+        asked = Record("r", "s", 2, "approval_requested", 1.0, {}, {"call_id": "c"})
+        self.log = [first, asked]
         self.decided: list[DecisionRequest] = []
 
     async def entry(self, run_id: str) -> RunEntry:
         return RunEntry(run_id, "s", "input-required", 1.0, 1.0, 1)
 
     async def records(self, run_id: str) -> list[Record]:
-        return [self.first]
+        return self.log
 
-    async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> list[Record]:
+    async def answer(self, run_id: str, call_id: str, request: DecisionRequest) -> list[Record]:
         self.decided.append(request)
-        return [self.first]
+        return self.log
 
 
 async def decide(runs: Any, subject: Subject | None, named: str, *rights: Right) -> DecisionRequest:
     set_caller(Caller(subject, frozenset(rights)))
-    await GuardedApprovals(runs).decide("r", "c", DecisionRequest("approve", subject=named))
+    await GuardedWaits(runs).answer("r", "c", DecisionRequest("approve", subject=named))
     (decided,) = runs.decided
     return decided
 

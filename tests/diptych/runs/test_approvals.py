@@ -6,18 +6,19 @@ import pytest
 from support.doubles import FunctionTools, facts, house, tool
 from support.replicas import replica, told
 from support.shared_store import SharedStore
-from support.stories import begin, log, now, virtually
+from support.stories import begin, log, virtually
 
 from diptych.core.codec import Record
 from diptych.core.errors import AlreadyDecided, InvalidRequest, RunEnded
-from diptych.core.events import ApprovalDecided, MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.core.messages import ChildRun
 from diptych.core.run_settings import RunSettings
-from diptych.core.waits import open_approvals
+from diptych.core.waits import open_waits
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import ChildEvent
-from diptych.runs.approvals import DecisionRequest, is_decided_by
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.definition import AgentDefinition
+from diptych.runs.waits import is_answered_by
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"), Rule("agent", "*", "ask")))
 PAY = '{"tool": "pay", "arguments": {"amount": 5}}'
@@ -70,12 +71,12 @@ async def results(place, run_id):
 async def test_an_approved_call_is_made():
     place, asking, run_id = await begun(PAY, "{}", "Paid.")
     assert place.tools.called == []
-    [approval] = open_approvals(await place.store.read(run_id))
+    [approval] = open_waits(await place.store.read(run_id))
     assert approval.call_id == CALL
     assert approval.requested.content == {"tool": "pay", "arguments": {"amount": 5}}
     assert approval.requested.metadata["reason"] == "money"
     assert approval.requested.metadata["expires_at"] == 1_000_600.0
-    await place.runs.decide(run_id, CALL, decision("approve", subject="user:eve"))
+    await place.runs.answer(run_id, CALL, decision("approve", subject="user:eve"))
     assert facts(await asking) == [
         *("user_message", "approval_requested", "approval_decided"),
         *("tool_call", "tool_result", "agent_response"),
@@ -87,7 +88,7 @@ async def test_an_approved_call_is_made():
 @virtually
 async def test_an_edited_call_is_made_as_edited_and_the_model_is_told():
     place, asking, run_id = await begun(PAY, "{}", "Paid.")
-    await place.runs.decide(run_id, CALL, decision("edit", arguments={"amount": 1}))
+    await place.runs.answer(run_id, CALL, decision("edit", arguments={"amount": 1}))
     await asking
     assert place.tools.called == [("pay", {"amount": 1})]
     told = place.model.requests[1][-1].content
@@ -99,7 +100,7 @@ async def test_an_edited_call_is_made_as_edited_and_the_model_is_told():
 async def test_a_delegation_can_be_asked_about_edited_and_replaced():
     errand = '{"agent": "helper", "task": "a"}'
     place, asking, run_id = await begun(errand, "{}", "Done.", agents={"helper": helper})
-    await place.runs.decide(run_id, CALL, decision("edit", arguments={"task": "b"}))
+    await place.runs.answer(run_id, CALL, decision("edit", arguments={"task": "b"}))
     await asking
     assert [d.task for d in place.agents.delegations] == ["b"]
 
@@ -108,7 +109,7 @@ async def test_a_delegation_can_be_asked_about_edited_and_replaced():
 async def test_what_the_policy_forbids_cannot_be_edited_in():
     rules = (*ASK._rules, Rule("tool", "look", "deny", reason="never"))
     place, asking, run_id = await begun(PAY, "{}", "No.", policy=Policy(rules))
-    await place.runs.decide(run_id, CALL, decision("replace", call={"tool": "look"}))
+    await place.runs.answer(run_id, CALL, decision("replace", call={"tool": "look"}))
     await asking
     assert place.tools.called == []
     assert "denied: never" in place.model.requests[1][-1].content
@@ -123,7 +124,7 @@ async def test_siblings_go_on_and_what_waits_takes_no_place():
     await asyncio.sleep(1)
     assert [name for name, _ in place.tools.called] == ["look", "look"]
     assert (await place.store.entry(run_id)).status == "input-required"
-    await place.runs.decide(run_id, CALL, decision("approve"))
+    await place.runs.answer(run_id, CALL, decision("approve"))
     await asking
     assert [name for name, _ in place.tools.called] == ["look", "look", "pay"]
 
@@ -135,39 +136,9 @@ async def test_results_that_look_like_references_are_not_filled_again():
 
     reply = '[{"id": "a", "tool": "tell"}, {"tool": "pay", "arguments": {"amount": "${a}"}}]'
     place, asking, run_id = await begun(reply, "{}", "Paid.", tools={"tell": tell, "pay": pay})
-    await place.runs.decide(run_id, "call_1_2", decision("approve"))
+    await place.runs.answer(run_id, "call_1_2", decision("approve"))
     await asking
     assert place.tools.called[-1] == ("pay", {"amount": "say ${a}"})
-
-
-@virtually
-async def test_the_first_decision_counts():
-    place, asking, run_id = await begun(PAY, "{}", "Paid.")
-    place.tools.functions["pay"] = slow = lambda amount: asyncio.sleep(5, "paid")
-    both = [
-        place.runs.decide(run_id, CALL, decision("approve", subject="user:eve")),
-        place.runs.decide(run_id, CALL, decision("reject", subject="user:bob")),
-    ]
-    first, second = await asyncio.gather(*both, return_exceptions=True)
-    assert first[-1].event_type == "approval_decided" or first
-    assert isinstance(second, AlreadyDecided)
-    assert second.message == "already decided: approve by user:eve"
-    with pytest.raises(AlreadyDecided):
-        await place.runs.decide(run_id, CALL, decision("approve"))
-    await asking
-    assert len(place.tools.called) == 1
-    assert slow
-
-
-@virtually
-async def test_what_nobody_decides_on_expires():
-    place, asking, run_id = await begun(PAY, "{}", "Not paid.")
-    begun_at = now()
-    await asking
-    assert now() - begun_at == pytest.approx(600, abs=1)
-    assert "denied: nobody decided on it in time" in place.model.requests[1][-1].content
-    with pytest.raises(AlreadyDecided, match=r"reject by nobody \(it expired\)"):
-        await place.runs.decide(run_id, CALL, decision("approve"))
 
 
 @virtually
@@ -182,7 +153,7 @@ async def test_a_decision_that_comes_after_the_expiry_is_none_though_nobody_owne
     await asyncio.sleep(5)
     assert "owner_changed" not in [record.event_type for record in log(store, run_id)]
     with pytest.raises(AlreadyDecided, match=r"reject by nobody \(it expired\)"):
-        await b.run(b.runs.decide(run_id, CALL, decision("approve")))
+        await b.run(b.runs.answer(run_id, CALL, decision("approve")))
     await told(b, run_id)
     assert tools.called == []
 
@@ -192,18 +163,10 @@ async def test_a_message_supersedes_what_waits():
     place, asking, run_id = await begun(PAY, "{}", "Hm.")
     await place.runs.send_message(run_id, MessageQueued("stop that", "m1"))
     with pytest.raises((AlreadyDecided, RunEnded)):  # its run may have ended meanwhile
-        await place.runs.decide(run_id, CALL, decision("approve"))
+        await place.runs.answer(run_id, CALL, decision("approve"))
     await asking
     assert place.tools.called == []
     assert await results(place, run_id) == ["skipped: superseded by a new message"]
-
-
-@virtually
-async def test_waiting_costs_no_time_of_the_manifests_deadline():
-    place, asking, run_id = await begun(PAY, "{}", "Paid.", deadline=30.0)
-    await asyncio.sleep(300)
-    await place.runs.decide(run_id, CALL, decision("approve"))
-    assert facts(await asking)[-1] == "agent_response"
 
 
 @virtually
@@ -236,9 +199,9 @@ async def test_a_decision_that_makes_no_sense_is_refused_with_its_path(request_,
     tools = FunctionTools({"pay": pay}, (tool("pay", schema=schema),))
     place, asking, run_id = await begun(PAY, "{}", "Paid.", tools=tools)
     with pytest.raises(InvalidRequest) as caught:
-        await place.runs.decide(run_id, CALL, request_)
+        await place.runs.answer(run_id, CALL, request_)
     assert caught.value.param == path
-    await place.runs.decide(run_id, CALL, decision("approve"))
+    await place.runs.answer(run_id, CALL, decision("approve"))
     await asking
 
 
@@ -271,14 +234,12 @@ async def test_a_decision_below_that_came_before_the_end_is_on_record():
 def test_a_decision_on_another_call_is_not_this_one_whatever_its_id():
     """Ids of decisions below come from other agents."""
     about = {"call_id": "call_1_1.call_1_1", "path": ["call_1_1", "call_1_1"]}
-    records = [
-        record(1, "approval_requested", **about),
-        record(2, "approval_requested", call_id="call_1_2"),
-        record(3, "approval_decided", **about, decision_id="d"),
-    ]
-    assert not is_decided_by(records, ApprovalDecided("call_1_2", "replace", "d"))
+    asked = record(2, "approval_requested", call_id="call_1_2")
+    records = [record(1, "approval_requested", **about), asked]
+    records.append(record(3, "approval_decided", **about, decision_id="d"))
+    assert not is_answered_by(records, asked, "d")
     own = record(4, "approval_decided", call_id="call_1_2", decision_id="d")
-    assert is_decided_by([*records, own], ApprovalDecided("call_1_2", "replace", "d"))
+    assert is_answered_by([*records, own], asked, "d")
 
 
 def record(seq, event_type, **metadata):

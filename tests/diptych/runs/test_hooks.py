@@ -164,7 +164,7 @@ async def test_what_somebody_has_edited_is_judged_again_and_not_rewritten():
     entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     await asyncio.sleep(1)
     request = DecisionRequest("edit", "", {"amount": 6})
-    await rooms.runs.decide(entry.run_id, "call_1_1", request)
+    await rooms.runs.answer(entry.run_id, "call_1_1", request)
     await rooms.told(entry.run_id)
     assert [q["call"]["arguments"]["amount"] for q in ask.questions] == [500, 6]
     assert rooms.tools.called == []
@@ -177,7 +177,7 @@ async def test_what_is_approved_as_it_is_is_not_judged_again():
     rooms = rooms_with(at("beforeCall", ask), policy=asking())
     entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     await asyncio.sleep(1)
-    await rooms.runs.decide(entry.run_id, "call_1_1", DecisionRequest("approve"))
+    await rooms.runs.answer(entry.run_id, "call_1_1", DecisionRequest("approve"))
     await rooms.told(entry.run_id)
     assert len(ask.questions) == 1
     assert rooms.tools.called == [("pay", {"amount": 7})]

@@ -188,7 +188,7 @@ async def test_a_call_may_wait_for_a_decision_over_any_number_of_hand_overs():
         leaving, owner = owner, pod(n)
         await leaving.run(leaving.runs.close(0.1))
     await asyncio.sleep(10)
-    await owner.run(owner.runs.decide(run_id, "call_1_1", DecisionRequest("approve")))
+    await owner.run(owner.runs.answer(run_id, "call_1_1", DecisionRequest("approve")))
     assert ends(await told(owner, run_id)) == ["completed"]
     assert pay.count == 1
 

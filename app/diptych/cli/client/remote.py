@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -19,15 +19,12 @@ from diptych.cli.output.timeline import RECONNECTING, RETRYING_START
 from diptych.core.catalog import Unavailable
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import ConfigError, DiptychError, NotResumable, RequestError
-from diptych.core.events import InputAction
+from diptych.core.events import WaitKind
 from diptych.core.text import well_formed
 from diptych.net.backoff import Backoff
 from diptych.net.proxies import proxy_for
 from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Item, Notice
-
-Choice: TypeAlias = Literal["approve", "reject"]
-"""The decisions that the terminal offers."""
 
 TOKEN_VARIABLE = "DIPTYCH_TOKEN"  # noqa: S105 - its name
 TOKEN_FILE_VARIABLE = "DIPTYCH_TOKEN_FILE"  # noqa: S105 - its name
@@ -227,15 +224,6 @@ class RemoteAgent:
         """Return the calls that wait for a decision, as `/v1/approvals` lists them."""
         return list((await self._json("GET", "/v1/approvals"))["data"])
 
-    async def send_decision(self, run_id: str, call_id: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - the agent's JSON
-        """Decide on a call that waits; returns the approval."""
-        path = f"{_run_path(run_id)}/approvals/{_segment(call_id)}"
-        return await self._json("POST", path, json=body)
-
-    async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
-        """Approve or reject a call that waits."""
-        await self.send_decision(run_id, call_id, {"decision": decision, "reason": reason})
-
     async def inputs(self) -> list[dict[str, Any]]:
         """Return the questions that wait for an answer, as `/v1/inputs` lists them."""
         return list((await self._json("GET", "/v1/inputs"))["data"])
@@ -245,11 +233,11 @@ class RemoteAgent:
         return list((await self._json("GET", _run_path(run_id))).get("inputs", ()))
 
     async def answer(
-        self, run_id: str, call_id: str, action: InputAction, content: Mapping[str, Any] | None
+        self, run_id: str, call_id: str, kind: WaitKind, body: Mapping[str, Any]
     ) -> Any:  # noqa: ANN401 - the agent's JSON
-        """Answer a call's question; returns the question."""
-        path = f"{_run_path(run_id)}/inputs/{_segment(call_id)}"
-        return await self._json("POST", path, json={"action": action, "content": content})
+        """Decide on a call that waits, or answer its question; returns the approval or question."""
+        path = f"{_run_path(run_id)}/{kind}s/{_segment(call_id)}"
+        return await self._json("POST", path, json=body)
 
     async def logins(self) -> list[dict[str, Any]]:
         """Return the tool servers at which people sign in, as `/v1/logins` lists them."""

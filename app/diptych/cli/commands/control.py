@@ -194,7 +194,7 @@ async def answer(
                 except ValueError as error:
                     raise ConfigError(str(error)) from None
         action: InputAction = "decline" if decline else "cancel" if cancel else "accept"
-        answered = await agent.answer(run, call, action, content)
+        answered = await agent.answer(run, call, "input", {"action": action, "content": content})
     typer.echo(f"{answered['call_id']}: {answered.get('action', action)}", err=True)
     return COMPLETED
 
@@ -219,7 +219,7 @@ async def _decide(
     at: str, cluster: ClusterFlags, run_id: str, call_id: str, body: dict[str, Any]
 ) -> int:
     async with connect_remote(at, cluster) as agent:
-        decided = await agent.send_decision(run_id, call_id, body)
+        decided = await agent.answer(run_id, call_id, "approval", body)
     typer.echo(f"{decided['call_id']}: {decided['decision']}", err=True)
     return COMPLETED
 

@@ -158,13 +158,8 @@ class Timeline:
             case "action_error":
                 kind = record.metadata["error_type"]
                 self._warn(f"a reply could not be used ({kind}): {record.content}")
-            case "approval_requested":
-                self._render_approval(record)
-            case "input_requested":
-                call_id = str(record.metadata["call_id"])
-                self._waiting_calls.add(call_id)
-                head = ("? waits for an answer  ", "magenta")
-                self._print_line(head, text, (f"  ({call_id})", "dim"))
+            case "approval_requested" | "input_requested":
+                self._render_wait(record, text)
             case "approval_decided" | "input_received":
                 self._waiting_calls.discard(str(record.metadata["call_id"]))
                 self._print_line(("  ? ", "magenta"), text)
@@ -197,14 +192,16 @@ class Timeline:
                 self._render_end(record)
                 self._stage = _Stage.ENDED
 
-    def _render_approval(self, record: Record) -> None:
+    def _render_wait(self, record: Record, asked: str) -> None:
         metadata, content = record.metadata, record.content
         call_id = str(metadata["call_id"])
         self._waiting_calls.add(call_id)
+        what = "an answer" if record.event_type == "input_requested" else "a decision"
+        if isinstance(content, Mapping):
+            asked = asked_text(content)
         why = f"  {metadata['reason']}" if metadata.get("reason") else ""
-        asked = asked_text(content) if isinstance(content, Mapping) else str(content)
         self._print_line(
-            ("? waits for a decision  ", "magenta"), asked, (f"{why}  ({call_id})", "dim")
+            (f"? waits for {what}  ", "magenta"), asked, (f"{why}  ({call_id})", "dim")
         )
 
     def _render_call(self, record: Record) -> None:

@@ -1,4 +1,6 @@
-"""Questions of calls in the reducer: who waits, who goes on, and what a new owner may do."""
+"""Calls that wait, in the reducer: which go on, and what a new owner may do."""
+
+from dataclasses import replace
 
 import pytest
 from support.doubles import catalog, tool
@@ -8,9 +10,10 @@ from diptych.core.catalog import Catalog
 from diptych.core.commands import Emit, InputAnswer, MakeCall, Resumed
 from diptych.core.errors import LoopError
 from diptych.core.events import (
-    AskedBelow,
     Called,
     CallJudged,
+    ChildAnswered,
+    ChildAsked,
     InputReceived,
     InputRequest,
     InputRequested,
@@ -21,6 +24,7 @@ from diptych.core.events import (
 from diptych.core.prompt import OUTCOME_UNKNOWN
 from diptych.core.reducer import advance
 from diptych.core.run_settings import RunSettings
+from diptych.core.waiting import MAX_OPEN, may_wait
 
 CATALOG = Catalog((tool("charge"), tool("look", read_only=True)))
 SURE = InputRequest("form", "Sure?", {"type": "object"})
@@ -42,8 +46,8 @@ def asking(run, state=None, call_id=ID):
 
 
 def received(run, action="accept", content=None, call_id=ID):
-    [opened] = [o for o in run.open_inputs if o.requested.call_id == call_id]
-    return InputReceived(call_id, action, "i", opened.seq, content)
+    [wait] = [wait for wait in run.waits if wait.call_id == call_id]
+    return InputReceived(call_id, action, "i", wait.seq, content)
 
 
 def resumed(call, state, action="accept", content=None):
@@ -56,7 +60,7 @@ def test_a_call_that_asks_frees_its_slot_and_goes_on_with_the_answer():
     run, commands = feed(run, received(run, content={"a": 1}))
     assert commands == (resumed(run.calls[0], None, content={"a": 1}),)
     run, _ = feed(run, Called(run.calls[1], 1), returned(ID), returned("call_1_2"))
-    assert run.open_inputs == ()
+    assert run.waits == ()
 
 
 def test_a_sequential_call_that_asks_still_keeps_others_off_its_server():
@@ -72,7 +76,7 @@ def test_a_call_may_ask_again_and_an_answer_to_the_question_before_is_none():
         advance(run, first)
     with pytest.raises(LoopError):
         advance(run, InputRequested(ID, SURE, 10.0))  # one at a time
-    assert feed(run, received(run, "decline"))[0].open_inputs == ()
+    assert feed(run, received(run, "decline"))[0].waits == ()
 
 
 @pytest.mark.parametrize("name", ["charge", "look"])
@@ -104,7 +108,7 @@ def test_a_question_whose_connection_is_gone_is_ended(state, lost_tail, steering
     run, commands = feed(run, OwnerChanged(lost_tail))
     assert [(r.call_id, r.text) for r in run.results] == [(ID, OUTCOME_UNKNOWN)]
     assert commands == (resumed(run.calls[1], state, "cancel"),)
-    assert run.open_inputs == ()
+    assert run.waits == ()
 
 
 def test_a_message_that_steers_cancels_questions_now_and_later():
@@ -116,20 +120,37 @@ def test_a_message_that_steers_cancels_questions_now_and_later():
     assert commands == (resumed(run.calls[0], None, "cancel"),)
 
 
-def test_questions_below_are_known_once_and_end_with_their_delegation():
+@pytest.mark.parametrize("kind", ["approval", "input"])
+def test_waits_below_are_known_once_and_end_with_their_delegation(kind):
+    offers = catalog(agents=["a"])
+    run, commands = feed(started(with_offers=offers)[0], Replied('{"agent": "a", "task": "t"}'))
+    path = "call_1_1.call_2_1"
+    asked = ChildAsked(kind, path, "?", {}, 10.0, "a", "http://a", "r", 4)
+    with pytest.raises(LoopError):
+        advance(run, asked)  # nothing is delegated yet
+    run, _ = feed(run, Called(made(commands)[0], 1, "c"))
+    run, _ = feed(run, asked)
+    assert [wait.own_call for wait in run.waits] == [ID]
+    other = "input" if kind == "approval" else "approval"
+    for stale in (ChildAnswered(kind, path, 3), ChildAnswered(other, path, 5)):
+        with pytest.raises(LoopError):
+            advance(run, stale)
+    answered, commands = advance(run, ChildAnswered(kind, path, 5, "accept"))
+    assert (answered.waits, commands) == ((), ())
+    with pytest.raises(LoopError):
+        advance(answered, asked)  # told again after a takeover
+    again = replace(asked, seq=7)
+    assert [wait.seq for wait in advance(run, again)[0].waits] == [7]
+    assert feed(run, returned(ID))[0].waits == ()
+
+
+def test_a_run_keeps_a_bounded_number_of_waits_below_it():
     offers = catalog(agents=["a"])
     run, commands = feed(started(with_offers=offers)[0], Replied('{"agent": "a", "task": "t"}'))
     run, _ = feed(run, Called(made(commands)[0], 1, "c"))
-    path, below = "call_1_1.call_2_1", AskedBelow("a", "http://a", "r", 4)
-    asked = InputRequested(path, SURE, 10.0, below=below)
-    run, _ = feed(run, asked)
-    with pytest.raises(LoopError):
-        advance(run, InputReceived(path, "accept", "i", 3))  # of the question before
-    answered, commands = advance(run, InputReceived(path, "accept", "i", 5))
-    assert (answered.open_inputs, commands) == ((), ())
-    with pytest.raises(LoopError):
-        advance(answered, asked)  # told again after a takeover
-    assert feed(run, returned(ID))[0].open_inputs == ()
+    asked = ChildAsked("input", "", "?", {}, 10.0, "a", "http://a", "r", 4)
+    each = [replace(asked, call_id=f"{ID}.call_{n}") for n in range(MAX_OPEN + 1)]
+    assert not may_wait(feed(run, *each[:-1])[0], each[-1])
 
 
 WITH_CALLERS = Catalog((*CATALOG.tools, tool("w", server="caller"), tool("v", server="caller")))
