@@ -34,7 +34,7 @@ _ANSWERED = reply(
     accepted="The agent below that has the call took the answer; this run does not know it yet.",
 )
 _ANSWERED_ELSEWHERE = {
-    "sign_in": "sign in at the question's url; here it can only be declined or cancelled",
+    "sign_in": "sign in as the question says; here it can only be declined or cancelled",
     "caller_tool": "its caller answers it, with the tool's result in the next chat request",
 }
 
