@@ -104,7 +104,7 @@ async def test_a_link_names_its_host_and_a_question_waits_in_the_list(
         await shows(page, '[["accept", null], ["decline", null]]')
 
 
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,hi", "nowhere"])
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,hi", "nowhere", ""])
 async def test_what_is_no_web_address_is_no_link(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
@@ -114,7 +114,9 @@ async def test_what_is_no_web_address_is_no_link(
         browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Book it")
-        await shows(page, "Its link is no web address")
+        await card(page).wait_for()
+        complaint = card(page).get_by_text("Its link is no web address")
+        assert await complaint.count() == (1 if url else 0)
         assert await card(page).get_by_role("link").count() == 0
         assert await card(page).get_by_role("button").all_text_contents() == ["Decline", "Not now"]
         await press(page, "Not now")

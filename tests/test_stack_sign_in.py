@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -128,10 +129,10 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(config: AgentConfig) -> AsyncIterator[Replica]:
+async def replica(config: AgentConfig, url: str = "") -> AsyncIterator[Replica]:
     async with (
         open_http_session() as session,
-        HostedAgent(config, session, shared=BEYOND) as served,
+        HostedAgent(config, session, url=url, shared=BEYOND) as served,
     ):
         await served.wait_for_first_connect()
         yield Replica(served)
@@ -171,6 +172,18 @@ async def test_each_person_signs_in_where_a_call_waits_and_uses_their_own_token(
         assert [await at.logins("ada"), await at.logins("bob")] == [True, False]
         names = {tool.name for tool in at.served._tools.snapshot()[0]}
         assert names == {"look", "write"}
+
+
+async def test_a_pod_without_an_address_for_browsers_names_the_command() -> None:
+    async with guarded() as resource:
+        config = replace(
+            configured(resource, SIGN_IN), namespace="team", public_url="http://helper.team:8000"
+        )
+        async with replica(config, url="http://127.0.0.1:8000") as at:  # as a pod knows itself
+            await at.start()
+            question = await at.question()
+            assert "url" not in question
+            assert question["message"].endswith("Run `diptych login pages`.")
 
 
 async def test_a_person_signs_in_after_a_restart_at_another_replica() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _SERVERS = Path(__file__).parent.parent / "servers"
+_TESTS = Path(__file__).parents[2] / "tests"
 Entry = str | Mapping[str, Any]
 
 
@@ -81,17 +82,17 @@ def role(name: str, user: str, *rules: Mapping[str, Any]) -> list[dict[str, Any]
 
 def tool_server(name: str, image: str) -> list[dict[str, Any]]:
     """Make an MCP server with the demo's tools and one that tells how it was called."""
-    return _server(name, image, (_SERVERS / "tools.py").read_text())
+    return _server(name, image, _python("tools.py"))
 
 
 def model_server(name: str, image: str) -> list[dict[str, Any]]:
     """Make an OpenAI-compatible endpoint that answers with what it was asked with."""
-    return _server(name, image, (_SERVERS / "model.py").read_text())
+    return _server(name, image, _python("model.py"))
 
 
 def collector(name: str, image: str) -> list[dict[str, Any]]:
     """Make a collector of traces, whose log names each span."""
-    return _server(name, image, (_SERVERS / "collector.py").read_text())
+    return _server(name, image, _python("collector.py"))
 
 
 def refusing_server(name: str, image: str) -> list[dict[str, Any]]:
@@ -106,7 +107,7 @@ def refusing_server(name: str, image: str) -> list[dict[str, Any]]:
         "    do_POST = do_GET\n"
         "HTTPServer(('', 8000), Refusal).serve_forever()\n"
     )
-    return _server(name, image, source)
+    return _server(name, image, ["python", "-c", source])
 
 
 def redis(name: str, password: str = "") -> list[dict[str, Any]]:
@@ -179,14 +180,40 @@ def tls_pages(name: str, image: str, tls: str, pages: Mapping[str, Any]) -> list
         "server.socket = context.wrap_socket(server.socket, server_side=True)\n"
         "server.serve_forever()\n"
     )
-    pod, service = _server(name, image, source)
-    pod["spec"]["volumes"] = [{"name": "tls", "secret": {"secretName": tls}}]
-    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "tls", "mountPath": "/tls"}]
+    pod, service = _server(name, image, ["python", "-c", source])
+    _mount(pod, "/tls", {"secret": {"secretName": tls}})
     return [pod, service]
 
 
-def _server(name: str, image: str, source: str) -> list[dict[str, Any]]:
-    pod = _pod(name, image, ["python", "-c", source])
+def sign_in_server(name: str, image: str, tls: str, url: str) -> list[dict[str, Any]]:
+    """Make an authorization server, and an MCP server at `/mcp` that takes its tokens only."""
+    module = "support/authorization_server.py"
+    files = {
+        "main.py": (_SERVERS / "sign_in.py").read_text(),
+        "module.py": (_TESTS / module).read_text(),
+    }
+    pod, service = _server(name, image, ["python", "/src/main.py", url])
+    paths = {"main.py": "main.py", "module.py": module}
+    items = [{"key": key, "path": path} for key, path in paths.items()]
+    _mount(pod, "/tls", {"secret": {"secretName": tls}})
+    _mount(pod, "/src", {"configMap": {"name": name, "items": items}})
+    return [{**config_map(name), "data": files}, pod, service]
+
+
+def _python(file: str) -> list[str]:
+    return ["python", "-c", (_SERVERS / file).read_text()]
+
+
+def _mount(pod: dict[str, Any], path: str, source: Mapping[str, Any]) -> None:
+    spec = pod["spec"]
+    name = path.strip("/")
+    spec.setdefault("volumes", []).append({"name": name, **source})
+    mounts = spec["containers"][0].setdefault("volumeMounts", [])
+    mounts.append({"name": name, "mountPath": path})
+
+
+def _server(name: str, image: str, command: Sequence[str]) -> list[dict[str, Any]]:
+    pod = _pod(name, image, command)
     pod["spec"]["containers"][0] |= {
         "ports": [{"containerPort": 8000}],
         "readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1},

@@ -40,7 +40,7 @@ class InputRequired(DiptychError):
                 return f"diptych answer {what} FIELD=VALUE …, or --decline"
             case "url":
                 return f"open its link, then diptych answer {what}, or --decline"
-        return f"open its link and sign in; diptych answer {what} --cancel gives it up"
+        return f"sign in; diptych answer {what} --cancel gives it up"
 
 
 def can_ask() -> bool:

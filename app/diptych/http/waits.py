@@ -53,7 +53,7 @@ _AUDITED: Mapping[WaitKind, tuple[Right, What]] = {
     "input": (Right.ASK, "answer"),
 }
 _ANSWERED_ELSEWHERE = {
-    "sign_in": "sign in at the question's url; here it can only be declined or cancelled",
+    "sign_in": "sign in as the question says; here it can only be declined or cancelled",
     "caller_tool": "its caller answers it, with the tool's result in the next chat request",
 }
 

@@ -35,6 +35,7 @@ CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (httpx2.ConnectTimeout, f"did not answer within {CONNECT_TIMEOUT:g} s"),
     (httpx2.UnsupportedProtocol, "its URL must start with http:// or https://"),
     (AddressRefused, "agents may not connect to its address"),
+    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
     (ssl.SSLError, "no secure connection"),
     (ConnectionRefusedError, "connection refused"),
     (aiohttp.ClientHttpProxyError, "it rejects the request"),

@@ -184,9 +184,21 @@ def sign_ins(
         book = TokenBook(store.vault, config.token_keys)
     else:
         book = TokenBook(MemoryVault())
-    is_local = is_loopback_name(host_of(url))
-    site = config.exposed_url or config.public_url or (url if is_local else "")
-    return SignIns(book, Site(site.rstrip("/"), LOCAL_PERSON if url and on_loopback else ""))
+    local_person = LOCAL_PERSON if url and on_loopback else ""
+    return SignIns(book, Site(_browser_url(config, url).rstrip("/"), local_person))
+
+
+def _browser_url(config: AgentConfig, url: str) -> str:
+    """Return the agent's address for browsers; empty if there is none.
+
+    The operator sets PUBLIC_URL to the address of the Service, which browsers do not reach.
+    """
+    if config.exposed_url:
+        return config.exposed_url
+    if config.public_url:
+        is_service = host_of(config.public_url) == f"{config.name}.{config.namespace}"
+        return "" if is_service else config.public_url
+    return url if is_loopback_name(host_of(url)) else ""
 
 
 def stores(store: "Store | None", memory: MemoryStore, clock: Clock) -> Stores:

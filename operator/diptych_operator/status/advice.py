@@ -54,7 +54,8 @@ _REMEDIES: Final = {
     "RolloutStopped": "Mend the Agent that the message names, or take the change back.",
     "ModelUnavailable": "See that the endpoint of spec.model, or its ModelAPI, answers and takes "
     "the key: `diptych check --online FILE`, or kubectl logs -l app.kubernetes.io/instance={pods}.",
-    "ToolServerUnavailable": "Bring the tool server back, or correct its entry in spec.tools.",
+    "ToolServerUnavailable": "Bring the tool server back, sign in to it, or correct its entry in "
+    "spec.tools.",
     "ProgramMissing": "Build an image FROM ours that has the program: docs/tools.md shows how.",
     "ToolsLeftOut": "Correct what the tool server lists, or leave the tool out by tools[].allow.",
     "FieldsAdded": "Take it out (kubectl edit deployment {agent}), or say it in spec.container or "

@@ -127,3 +127,7 @@ def test_a_page_is_accepted_by_enter_and_a_sign_in_by_signing_in() -> None:
 )
 def test_the_host_of_a_link_is_named(url, shown) -> None:
     assert shown in event_text("input_requested", "Pay", {"kind": "url", "url": url})
+
+
+def test_a_sign_in_may_have_no_link() -> None:
+    assert event_text("input_requested", "Run it", {"kind": "sign_in", "url": ""}) == "Run it"

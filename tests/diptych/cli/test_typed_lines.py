@@ -230,7 +230,7 @@ async def test_without_a_person_a_call_that_waits_is_an_end() -> None:
     for kind, way in (
         ("form", "diptych answer run-1 c1 --at here FIELD=VALUE"),
         ("url", "open its link, then diptych answer run-1 c1 --at here"),
-        ("sign_in", "open its link and sign in"),
+        ("sign_in", "sign in; diptych answer run-1 c1 --at here --cancel"),
     ):
         with pytest.raises(InputRequired) as waiting:
             lines.note(question("c1", kind))

@@ -96,6 +96,14 @@ async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> 
             assert (await tools.call(tool, {"a": 1, "b": 1}, unheard)).text == "2"
 
 
+async def test_a_certificate_of_an_unknown_authority_is_named(tmp_path: Path) -> None:
+    app = app_of(calculator())
+    async with hostile.serving(app, certificate=hostile.self_signed(tmp_path)) as url:
+        server = ToolServerConfig("c", url=f"{url.replace('http', 'https')}/mcp")
+        async with connected(server) as tools:
+            assert reasons(tools) == {"c": "its certificate is not trusted"}
+
+
 async def test_to_look_at_a_server_that_is_down_does_not_override_the_backoff() -> None:
     port = free_port()
     patient = ConnectionSettings(initial_delay=3600, max_delay=3600)

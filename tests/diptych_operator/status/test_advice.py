@@ -55,7 +55,7 @@ def told(inputs):
             "a tool server that is away",
             (
                 "Serving, but not with all it uses: server calc: away. Bring the tool server back, "
-                "or correct its entry in spec.tools."
+                "sign in to it, or correct its entry in spec.tools."
             ),
         ),
         (

@@ -70,6 +70,8 @@ def question_text(message: str, kind: str, url: str = "") -> str:
             return text
         case "caller_tool":
             return f"{text} (its caller answers it)"
+        case "sign_in" if not url:  # it names the command
+            return text
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").encode("idna").decode() if parts.hostname else ""

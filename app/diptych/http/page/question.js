@@ -44,7 +44,7 @@ export class QuestionCard extends Card {
       form.append(el("p", {}, "The program that started the run answers it."));
       return;
     }
-    if (kind !== "form") form.append(linkTo(url, kind === "sign_in"));
+    if (kind === "url" || url) form.append(linkTo(url, kind === "sign_in"));
     try {
       if (kind === "form") this.#fields = fieldsOf(schema);
     } catch {
