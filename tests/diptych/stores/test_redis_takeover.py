@@ -5,7 +5,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
 from support.redis_server import redis_server
 from support.redis_stores import first, record, stores
 
