@@ -20,7 +20,7 @@ from diptych_operator.controller.metrics import Metrics
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, NAMESPACE
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("kube")]
 
 AGENT2 = replace(AGENT, version="v1alpha2")
 CRD = yaml.safe_load((ROOT / "crds" / "diptych.dev_agents.yaml").read_text(encoding="utf-8"))
@@ -71,37 +71,58 @@ def _eventually(claim: Any) -> None:
         time.sleep(0.2)
 
 
-def test_a_field_is_renamed_by_a_new_version_and_no_agent_loses_it(api, tmp_path):
+async def test_a_field_is_renamed_by_a_new_version_and_no_agent_loses_it(api, tmp_path):
+    """An operator of the old version serves Agents of both meanwhile, and rewrites none."""
     spec = {"model": MODEL, "description": "Answers."}
-    before = api.create(AGENT, {"metadata": {"name": "old", "namespace": "team"}, "spec": spec})
-    with converter(tmp_path) as webhook:
-        # 1. Both are served, and what is stored stays as it was.
-        set_versions(api, webhook, "v1alpha1")
-        read = api.get(AGENT2, ("team", "old"))
-        assert (read["spec"]["summary"], "description" in read["spec"]) == ("Answers.", False)
-        assert api.get(AGENT, ("team", "old"))["spec"] == before["spec"]
-        new = {"model": MODEL, "summary": "Asks."}
-        api.create(AGENT2, {"metadata": {"name": "new", "namespace": "team"}, "spec": new})
-        assert api.get(AGENT, ("team", "new"))["spec"]["description"] == "Asks."
-        # 2. The new one is stored: each Agent is written once as it is.
-        set_versions(api, webhook, "v1alpha2")
-        for found in api.all(AGENT, "team"):
-            name = ("team", found["metadata"]["name"])
-            api.ask("PUT", AGENT.path(*name), {**found, "apiVersion": OLD, "kind": "Agent"})
-        crd = api.get(CRDS, NAME)
-        assert set(crd["status"]["storedVersions"]) == {"v1alpha1", "v1alpha2"}
-        change = {"status": {"storedVersions": ["v1alpha2"]}}
-        merge = "application/merge-patch+json"
-        api.ask("PATCH", f"{CRDS.path(*NAME)}/status", change, merge)
-        # 3. The old one is not served any more, and then is gone.
-        set_versions(api, webhook, "v1alpha2", serves_old=False)
-        _eventually(lambda: _is_gone(api))
-        (_, only) = versions_of(CRD, "v1alpha2")
-        conversion = {"strategy": "None", "webhook": None}
-        api.merge(CRDS, NAME, {"spec": {"conversion": conversion, "versions": [only]}})
+    stored = api.create(AGENT, {"metadata": {"name": "old", "namespace": "team"}, "spec": spec})
+    async with KubernetesClient(api.connection, Metrics().count_request) as client:
+        operator = Harness(api, client)
+        for _ in range(3):
+            await operator.reconcile(("team", "old"))
+        before = _versions(api)
+        with converter(tmp_path) as webhook:
+            # 1. Both are served, and what is stored stays as it was.
+            set_versions(api, webhook, "v1alpha1")
+            read = api.get(AGENT2, ("team", "old"))
+            assert (read["spec"]["summary"], "description" in read["spec"]) == ("Answers.", False)
+            assert api.get(AGENT, ("team", "old"))["spec"] == stored["spec"]
+            new = {"model": MODEL, "summary": "Asks."}
+            api.create(AGENT2, {"metadata": {"name": "new", "namespace": "team"}, "spec": new})
+            assert api.get(AGENT, ("team", "new"))["spec"]["description"] == "Asks."
+            # Without its webhook nothing is lost.
+            webhook.is_away = True
+            with pytest.raises(ErrorResponse, match="conversion webhook"):
+                api.get(AGENT2, ("team", "old"))
+            assert api.get(AGENT, ("team", "old"))["spec"]["description"] == "Answers."
+            webhook.is_away = False
+            # 2. The new one is stored, and the operator goes on.
+            set_versions(api, webhook, "v1alpha2")
+            for name in ("old", "new", "old"):
+                await operator.reconcile(("team", name))
+            assert {k: v for k, v in _versions(api).items() if k in before} == before
+            assert api.get(DEPLOYMENT, ("team", "new"))
+            assert api.get(AGENT2, ("team", "new"))["status"]["observedGeneration"] == 1
+            assert OLD in webhook.asked
+            _write_each_once(api)
+            # 3. The old one is not served any more, and then is gone.
+            set_versions(api, webhook, "v1alpha2", serves_old=False)
+            _eventually(lambda: _is_gone(api))
+            (_, only) = versions_of(CRD, "v1alpha2")
+            conversion = {"strategy": "None", "webhook": None}
+            api.merge(CRDS, NAME, {"spec": {"conversion": conversion, "versions": [only]}})
     _eventually(lambda: api.all(AGENT2, "team"))
     found = {a["metadata"]["name"]: a["spec"]["summary"] for a in api.all(AGENT2, "team")}
     assert found == {"old": "Answers.", "new": "Asks."}
+
+
+def _write_each_once(api: Any) -> None:
+    """Write each Agent as it is, so that nothing of the old version is stored."""
+    for found in api.all(AGENT, "team"):
+        name = ("team", found["metadata"]["name"])
+        api.ask("PUT", AGENT.path(*name), {**found, "apiVersion": OLD, "kind": "Agent"})
+    assert set(api.get(CRDS, NAME)["status"]["storedVersions"]) == {"v1alpha1", "v1alpha2"}
+    change = {"status": {"storedVersions": ["v1alpha2"]}}
+    api.ask("PATCH", f"{CRDS.path(*NAME)}/status", change, "application/merge-patch+json")
 
 
 def _is_gone(api: Any) -> bool:
@@ -110,29 +131,6 @@ def _is_gone(api: Any) -> bool:
     except ErrorResponse as error:
         return error.status == 404
     return False
-
-
-async def test_an_operator_of_the_old_version_serves_agents_of_both_and_rewrites_none(
-    api, tmp_path
-):
-    spec = {"model": MODEL, "description": "Answers."}
-    api.create(AGENT, {"metadata": {"name": "old", "namespace": "team"}, "spec": spec})
-    async with KubernetesClient(api.connection, Metrics().count_request) as client:
-        harness = Harness(api, client)
-        for _ in range(3):
-            await harness.reconcile(("team", "old"))
-        before = _versions(api)
-        with converter(tmp_path) as webhook:
-            set_versions(api, webhook, "v1alpha2")
-            new = {"model": MODEL, "summary": "Asks."}
-            api.create(AGENT2, {"metadata": {"name": "new", "namespace": "team"}, "spec": new})
-            for name in ("old", "new", "old"):
-                await harness.reconcile(("team", name))
-            assert {k: v for k, v in _versions(api).items() if k in before} == before
-            assert api.get(DEPLOYMENT, ("team", "new"))
-            status = api.get(AGENT2, ("team", "new"))["status"]
-            assert status["observedGeneration"] == 1
-            assert OLD in webhook.asked
 
 
 def _versions(api: Any) -> dict[str, str]:
@@ -144,16 +142,3 @@ def _versions(api: Any) -> dict[str, str]:
     for content in api.all(AGENT, "team"):
         found[f"Agent {content['metadata']['name']}"] = str(content["metadata"]["generation"])
     return found
-
-
-def test_without_its_webhook_nothing_is_lost(api, tmp_path):
-    spec = {"model": MODEL, "description": "Answers."}
-    api.create(AGENT, {"metadata": {"name": "old", "namespace": "team"}, "spec": spec})
-    with converter(tmp_path) as webhook:
-        set_versions(api, webhook, "v1alpha1")
-        webhook.is_away = True
-        with pytest.raises(ErrorResponse, match="conversion webhook"):
-            api.get(AGENT2, ("team", "old"))
-        assert api.get(AGENT, ("team", "old"))["spec"]["description"] == "Answers."
-        webhook.is_away = False
-        assert api.get(AGENT2, ("team", "old"))["spec"]["summary"] == "Answers."

@@ -1,7 +1,4 @@
-"""A real Kubernetes API takes and refuses what the pod's models do of the kinds around an Agent.
-
-Skipped, in capitals, where Kubernetes' programs are not (`tools/cluster`).
-"""
+"""A real Kubernetes API takes and refuses what the pod's models do of the kinds around an Agent."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +7,11 @@ import pytest
 import yaml
 from support.agents import MODEL
 from support.kind_mistakes import mistakes
-from support.real_api import ROOT, ErrorResponse, install, kube, real_api
+from support.real_api import ErrorResponse
 
-from diptych_operator.resources.kinds import AGENT, NAMESPACE
+from diptych_operator.resources.kinds import AGENT
 
+pytestmark = pytest.mark.xdist_group("kube")
 FULL = Path(__file__).parents[1] / "diptych" / "manifest" / "full_kinds.yaml"
 POOLED = {"model": MODEL, "hosting": {"pool": "default"}}
 HOUSE = {"apiRef": {"name": "house"}}
@@ -29,24 +27,16 @@ IN_NO_POOL = {
 }
 
 
-@pytest.fixture(scope="module")
-def create(tmp_path_factory):
-    program = kube()
-    if program is None:
-        pytest.skip("there is no kube-apiserver: THE REAL API WAS NOT TRIED")
-    with real_api(program, tmp_path_factory.mktemp("api")) as api:
-        for file in (ROOT / "crds").glob("*.yaml"):
-            install(api, yaml.safe_load(file.read_text(encoding="utf-8")))
-        api.create(NAMESPACE, {"metadata": {"name": "platform"}})
+@pytest.fixture
+def create(kube_api):
+    def dry_create(kind, spec, name="a"):
+        path = replace(AGENT, plural=f"{kind.lower()}s").path("team")
+        metadata = {"name": name, "namespace": "team"}
+        content = {"apiVersion": AGENT.api_version, "kind": kind, "metadata": metadata}
+        strict = "?dryRun=All&fieldValidation=Strict"
+        return kube_api.ask("POST", path + strict, {**content, "spec": spec})
 
-        def dry_create(kind, spec, name="a"):
-            path = replace(AGENT, plural=f"{kind.lower()}s").path("platform")
-            metadata = {"name": name, "namespace": "platform"}
-            content = {"apiVersion": AGENT.api_version, "kind": kind, "metadata": metadata}
-            strict = "?dryRun=All&fieldValidation=Strict"
-            return api.ask("POST", path + strict, {**content, "spec": spec})
-
-        yield dry_create
+    return dry_create
 
 
 def test_every_field_is_taken(create):

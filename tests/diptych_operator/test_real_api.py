@@ -1,7 +1,4 @@
-"""What only a real Kubernetes API can tell: that it does what the operator counts on.
-
-Skipped, in capitals, where Kubernetes' programs are not (`tools/cluster`).
-"""
+"""What only a real Kubernetes API can tell: that it does what the operator counts on."""
 
 import asyncio
 import contextlib
@@ -13,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from support.agents import agent_object
 from support.pod_templates import GOOD, MISTAKES
-from support.real_api import ErrorResponse, install_all, kube, real_api
+from support.real_api import ErrorResponse
 from support.reconciler_harness import Harness
 
 from diptych_operator.controller.metrics import Metrics
@@ -25,13 +22,13 @@ from diptych_operator.resources.kinds import (
     DEPLOYMENT,
     MCP_SERVER,
     MODEL_API,
-    NAMESPACE,
     POD,
     SERVICE,
     Kind,
     ObjectKey,
 )
 
+pytestmark = pytest.mark.xdist_group("kube")
 WEBHOOKS = Kind(
     "admissionregistration.k8s.io",
     "v1",
@@ -42,17 +39,6 @@ WEBHOOKS = Kind(
 
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory):
-    program = kube()
-    if program is None:
-        pytest.skip("there is no kube-apiserver: THE REAL API WAS NOT TRIED")
-    with real_api(program, tmp_path_factory.mktemp("api")) as found:
-        install_all(found)
-        found.create(NAMESPACE, {"metadata": {"name": "team"}})
-        yield found
 
 
 @dataclass
@@ -84,13 +70,13 @@ class RealHarness(Harness):
 
 
 @pytest.fixture
-async def harness(api, request):
+async def harness(kube_api, request):
     name = f"a{next(_numbers)}-{request.node.originalname.replace('_', '-')[:40]}".rstrip("-")
     content = agent_object(name)
     content["metadata"] = {"name": name, "namespace": "team"}
-    api.create(AGENT, content)
-    async with KubernetesClient(api.connection, Metrics().count_request) as client:
-        found = RealHarness(api, client, name=("team", name))
+    kube_api.create(AGENT, content)
+    async with KubernetesClient(kube_api.connection, Metrics().count_request) as client:
+        found = RealHarness(kube_api, client, name=("team", name))
         await found.reconcile()
         yield found
 
@@ -279,21 +265,11 @@ async def test_another_selector_is_repaired(harness):
     assert harness.spec == before
 
 
-async def test_a_foreign_config_map_is_reported_and_left_alone(harness):
-    name = ("team", harness.config["metadata"]["name"])
-    harness.api.delete(CONFIG_MAP, name)
-    metadata = {"namespace": name[0], "name": name[1]}
-    harness.api.create(CONFIG_MAP, {"metadata": metadata, "data": {"a": "b"}})
-    await harness.reconcile()
-    assert harness.accepted == ("False", "NameConflict")
-    assert harness.config["data"] == {"a": "b"}
-
-
-async def test_an_agent_that_breaks_the_rules_is_refused_in_words(api):
+async def test_an_agent_that_breaks_the_rules_is_refused_in_words(kube_api):
     content = agent_object("refused", replicas=2)
     content["metadata"] = {"name": "refused", "namespace": "team"}
     with pytest.raises(ErrorResponse) as caught:
-        api.create(AGENT, content)
+        kube_api.create(AGENT, content)
     assert caught.value.status == 422
     assert "sessions.redis" in str(caught.value)
 
@@ -307,16 +283,16 @@ def granting(name, grants, keys):
 
 
 @pytest.mark.parametrize("keys", [KEYS, []], ids=["another key", "no key"])
-async def test_a_grant_to_a_key_that_there_is_not_is_refused(api, keys):
+async def test_a_grant_to_a_key_that_there_is_not_is_refused(kube_api, keys):
     grants = [{"to": [{"group": "all"}, {"key": "key-16"}], "may": ["ask"]}]
     with pytest.raises(ErrorResponse) as caught:
-        api.create(AGENT, granting("granting", grants, keys))
+        kube_api.create(AGENT, granting("granting", grants, keys))
     assert caught.value.status == 422
     assert "spec.access: Invalid value" in str(caught.value)
     assert "grants name a key that is no name of keys" in str(caught.value)
 
 
-async def test_as_many_grants_as_there_may_be_are_taken(api):
+async def test_as_many_grants_as_there_may_be_are_taken(kube_api):
     to = [{"key": "key-15"}, *({"group": f"group-{n}"} for n in range(63))]
     grants = [{"to": to, "may": ["ask"]}] * 16
-    api.create(AGENT, granting("many-grants", grants, KEYS))
+    kube_api.create(AGENT, granting("many-grants", grants, KEYS))

@@ -125,8 +125,6 @@ LIMIT = "Reached maximum reasoning steps (5)"
     [
         pytest.param([ECHO, "{}", "It returned: hello"], (0, "It returned: hello\n"), id="a tool"),
         pytest.param([ASK, "{}", "Qubits."], (0, "Qubits.\n"), id="a delegation"),
-        pytest.param(["{}", "Hello!"], (0, "Hello!\n"), id="an answer"),
-        pytest.param([ECHO] * 6, (3, f"{LIMIT}\n"), id="a tool, repeated"),
         pytest.param([ASK] * 6, (3, f"{LIMIT}\n"), id="a delegation, repeated"),
     ],
 )

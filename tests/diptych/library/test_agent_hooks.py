@@ -117,22 +117,6 @@ async def test_a_result_a_step_and_an_answer_are_seen_by_functions():
     assert steps == [(1, [("pay", "paid **")])]
 
 
-async def test_a_function_that_breaks_after_a_call_fails_the_run_by_its_name():
-    def hide(call, result):
-        raise RuntimeError
-
-    async with cashier(after_call=hide) as agent:
-        with pytest.raises(RunError, match="the hook hide failed") as caught:
-            await agent.run("Pay.")
-    assert caught.value.code == "hook_failed"
-
-
-async def test_context_is_never_recorded():
-    async with cashier(context=[lambda run: "It is noon.", lambda run: None]) as agent:
-        items = await records_of(agent)
-    assert "noon" not in str(items)
-
-
 async def test_what_a_function_does_to_a_call_or_result_that_it_was_shown_changes_nothing():
     """Else a call would be made that nobody checked, and that is not the one on record."""
 

@@ -116,7 +116,7 @@ async def until_answered(runs, run_id, asked):
     raise StoreError("nobody answers")
 
 
-@pytest.mark.parametrize("dies_after", [0, 2, 7, 23])
+@pytest.mark.parametrize("dies_after", [2, 23])
 @pytest.mark.parametrize("is_follow_up", [False, True], ids=["steer", "follow-up"])
 def test_a_message_at_any_await_survives_the_run_s_owner(is_follow_up, dies_after):
     async def story(turn):
@@ -145,7 +145,7 @@ def test_a_message_at_any_await_survives_the_run_s_owner(is_follow_up, dies_afte
             assert "and more" in conversation_of(requests)
         await b.run(b.runs.close())
 
-    for turn in range(1, 70, 2):
+    for turn in range(1, 70, 3):
         run_stepped(story(turn))
 
 

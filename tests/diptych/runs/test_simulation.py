@@ -40,7 +40,7 @@ pytestmark = pytest.mark.no_cover
 
 ONCE_FAILED = [0, 1415, 5197]
 ONCE_TOO_LONG = [76, 264]  # in windows of 1,500 tokens
-SEEDS = 1_000
+SEEDS = 200
 PIECES = [*["word ", "\n", "<think>hm</think>", "end. "] * 6, "</think>", '{"tool": "a"}', "{}"]
 NEVER = {"context_too_long", "internal_error"}  # with windows of these sizes
 RESULTS = {"tool_result", "tool_error", "delegation_response", "delegation_error"}
@@ -316,7 +316,7 @@ def test_whatever_happens_what_is_promised_holds(seeds):
             raise
 
 
-@pytest.mark.parametrize("seeds", blocks(100), ids=str)
+@pytest.mark.parametrize("seeds", blocks(SEEDS, part=5), ids=str)
 def test_what_is_promised_holds_over_sqlite(seeds, tmp_path):
     async def play(seed: int) -> None:
         local = simulated_store(tmp_path / f"{seed}.sqlite", lambda: 0.0)
@@ -334,9 +334,9 @@ def test_what_is_promised_holds_over_sqlite(seeds, tmp_path):
 
 
 @pytest.mark.parametrize("learned", [1_500, 2_000])
-@pytest.mark.parametrize("block", range(3))
-def test_what_is_promised_holds_in_small_windows_that_are_learned(block, learned):
-    for seed in (*range(block * 40, (block + 1) * 40), *ONCE_TOO_LONG):
+@pytest.mark.parametrize("seeds", [*blocks(SEEDS, part=5), ONCE_TOO_LONG], ids=str)
+def test_what_is_promised_holds_in_small_windows_that_are_learned(seeds, learned):
+    for seed in seeds:
         try:
             run_virtually(scenario(seed, learned))
         except BaseException as error:

@@ -15,7 +15,7 @@ In seeds that are odd the models call natively, and some endpoints refuse that n
 
 `DIPTYCH_SEEDS=10000 pytest tests/diptych/runs/test_simulation_owners.py` tries that many seeds,
 half as many with a store that loses records, and in the full world (`support.seeds`). A seed that
-once failed stays in `ONCE_FAILED`, `ONCE_LOST` or `ONCE_FAILED_FULL`, and is tried in both formats.
+once failed stays in `ONCE_FAILED`, `ONCE_LOST` or `ONCE_FAILED_FULL`.
 """
 
 import asyncio
@@ -35,31 +35,11 @@ from diptych.runs.service import RunService
 
 pytestmark = pytest.mark.no_cover
 
-SEEDS = 400
+SEEDS = 130  # the rarest of the promises broken below is found at seed 63
 ONCE_FAILED = [27, 41, 69, 84, 119, 131]
 ONCE_LOST = [65, 99, 226, 864, 1427, 1991, 2257, 3042, 4482]
-ONCE_FAILED_FULL = [
-    *(
-        5,
-        16,
-        109,
-        148,
-        204,
-        210,
-        322,
-        1309,
-        1815,
-        2540,
-        2561,
-        5043,
-        5095,
-        6454,
-        6813,
-        7521,
-        9516,
-        22280,
-    ),
-]
+ONCE_FAILED_FULL = [5, 16, 109, 148, 204, 210, 322, 1309, 1815, 2540, 2561]
+ONCE_FAILED_FULL += [5043, 5095, 6454, 6813, 7521, 9516, 22280]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -86,10 +66,9 @@ def test_whatever_breaks_what_is_promised_of_questions_holds(seeds, world, losin
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
 @pytest.mark.parametrize("seed", ONCE_FAILED)
-def test_seeds_that_once_failed(seed, native):
-    assert found(seed, native=native) == []
+def test_seeds_that_once_failed(seed):
+    assert found(seed, native=NATIVE) == []
 
 
 @pytest.mark.parametrize("seeds", blocks(SEEDS, part=2), ids=str)
@@ -99,10 +78,9 @@ def test_of_a_store_that_loses_its_newest_records_only_what_nobody_can_know_is_e
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
 @pytest.mark.parametrize("seed", ONCE_LOST)
-def test_seeds_that_once_failed_where_the_store_loses_records(seed, native):
-    assert found(seed, losing=True, native=native) == []
+def test_seeds_that_once_failed_where_the_store_loses_records(seed):
+    assert found(seed, losing=True, native=NATIVE) == []
 
 
 @pytest.mark.parametrize("seeds", blocks(SEEDS, part=2), ids=str)
@@ -111,11 +89,9 @@ def test_whatever_breaks_what_is_promised_of_everything_holds(seeds):
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 
-@pytest.mark.parametrize("midnights", [False, True], ids=["by day", "any time"])
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
 @pytest.mark.parametrize("seed", ONCE_FAILED_FULL)
-def test_seeds_that_once_failed_with_everything(seed, native, midnights):
-    assert found(seed, FullWorld, native=native, midnights=midnights) == []
+def test_seeds_that_once_failed_with_everything(seed):
+    assert found(seed, FullWorld, native=NATIVE) == []
 
 
 @pytest.mark.parametrize("seeds", blocks(SEEDS, part=2), ids=str)

@@ -342,19 +342,9 @@ def told(harness):
     return [(event["type"], event["reason"]) for event in harness.api.all(EVENT)]
 
 
-async def test_agents_of_one_file_are_no_reason_for_a_warning(harness):
-    put(harness, agents=[{"name": "researcher"}])
-    assert await harness.reconcile() == PATIENCE
-    assert harness.conditions()["ResolvedRefs"] == ("False", "AgentNotFound")
-    harness.api.put(AGENT, agent_object("researcher"))
-    await harness.reconcile()
-    assert harness.conditions()["ResolvedRefs"] == ("True", "ResolvedRefs")
-    assert told(harness) == []
-
-
 async def test_what_stays_missing_is_a_warning_after_a_moment_and_its_end_is_told(harness):
     put(harness, agents=[{"name": "researcher"}])
-    await harness.reconcile()
+    assert await harness.reconcile() == PATIENCE
     harness.clock.now = "2026-11-21T12:00:07Z"
     await harness.reconcile()
     assert told(harness) == []

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.agents import PLATFORM, agent_object
-from support.api_in_thread import ApiInThread
 from support.kubernetes import ErrorResponse, KubernetesApi
-from support.operator_process import SETTINGS, quicken, running, until
 from support.reconciler_harness import Harness, served
 
 from diptych_operator.desired.deployment import PodDefaults, RolloutSettings
@@ -292,25 +290,6 @@ async def test_edits_are_paced_in_their_namespace_and_stop_at_nothing():
         assert progressing(later, ("other", "alone"))[1] == "RollingOut"
         states = [progressing(later, name)[1] for name in NAMES]
         assert sorted(states) == ["RollingOut"] * 2 + ["UpToDate"] * 2 + ["WaitsForOthers"] * 2
-
-
-async def test_a_running_operator_goes_from_wave_to_wave(monkeypatch):
-    quicken(monkeypatch)
-    with ApiInThread() as api:
-        for _, name in NAMES[:2]:
-            put(api, name)
-        async with running(api, replace(SETTINGS, platform=platform(at_once=1))):
-            await until(lambda: len(api.all(DEPLOYMENT)) == 2)
-        api.settle()
-        async with running(api, replace(SETTINGS, platform=platform("diptych:2", at_once=1))):
-            await until(lambda: rolled(api) == 1)
-            api.settle()
-            await until(lambda: rolled(api) == 2)
-
-
-def rolled(api):
-    pods = [found["spec"]["template"]["spec"] for found in api.all(DEPLOYMENT)]
-    return sum(pod["containers"][0]["image"] == "diptych:2" for pod in pods)
 
 
 async def test_a_failed_write_gives_its_place_back(six):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diptych.core.catalog import Catalog, Peer, Tool
@@ -129,7 +129,6 @@ FORMS: list[Callable[[str, str], str]] = [
 ]
 
 
-@settings(max_examples=300)
 @given(
     st.sampled_from(FORMS),
     st.dictionaries(words, values, max_size=4),

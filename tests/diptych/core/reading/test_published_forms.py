@@ -6,7 +6,7 @@
 import json
 
 import pytest
-from support.chat_templates import CALLS, FORMS, TYPES, folder, published_forms
+from support.chat_templates import CALLS, FORMS, TYPES
 
 from diptych.core.catalog import Catalog, Tool
 from diptych.core.reading import Calls, Prose, read_reply
@@ -69,9 +69,3 @@ def test_it_is_read_after_prose_too(template):
 @pytest.mark.parametrize("template", sorted(RENDERS_NO_CALL))
 def test_templates_that_write_no_call_say_nothing(template):
     assert read(RENDERINGS[template][0]) == Prose()
-
-
-def test_the_templates_still_write_what_is_kept_here():
-    if not folder().is_dir():
-        pytest.skip(f"NOT CHECKED: the chat templates of llama.cpp are not in {folder()}")
-    assert published_forms() == RENDERINGS
