@@ -3,11 +3,13 @@
 import copy
 import gc
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+import pytest_asyncio
 
 from diptych.net.redaction import SECRETS
 
@@ -53,6 +55,15 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Any]:
+    """One browser for all tests of the page: each has a context of its own."""
+    from support.browser import chromium  # noqa: PLC0415 - few tests need it
+
+    async with chromium() as started:
+        yield started
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,11 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import redis
 import yaml
 from support.agents import agent, child, observed
 from support.chart import (
@@ -29,7 +27,6 @@ from support.chart import (
     run_helm,
     template_arguments,
 )
-from support.redis_server import ONCE, RedisServer, redis_server
 
 from diptych.manifest.loader import check_files
 from diptych_operator.desired.access import AccessSettings
@@ -479,19 +476,6 @@ def test_redis_may_fill_half_of_its_limit_and_drops_nothing(limit, most):
     assert arguments.get("--maxmemory") == most
 
 
-def test_the_bundled_redis_is_full_before_kubernetes_would_kill_it():
-    """Also when it has gaps, because much was deleted that was of another size."""
-    arguments = {name: to for name, to in _redis_arguments().items() if name != "--dir"}
-    with redis_server(*(part for pair in arguments.items() for part in pair)) as server:
-        for size in (300, 5_000, 700):
-            with pytest.raises(redis.OutOfMemoryError):
-                _fill(server, size)
-            found = server.ask("INFO", "memory")
-            assert found["used_memory_rss"] < 128 * 1024 * 1024
-            server.ask("EVAL", "for n = 1, 1e6, 2 do redis.call('UNLINK', 'run:' .. n) end", 0)
-        assert server.ask("PING")
-
-
 # ---- values and texts
 
 
@@ -576,16 +560,6 @@ def _redis_arguments(*settings: str) -> dict[str, str]:
     for word in words:
         found.setdefault(word, []) if word.startswith("--") else [*found.values()][-1].append(word)
     return {name: " ".join(values) for name, values in found.items()}
-
-
-def _fill(server: RedisServer, size: int) -> None:
-    """Write streams, as runs are, of records of some size."""
-    with redis.Redis(port=server.port, protocol=2, retry=ONCE) as client:
-        for number in count(1):
-            pipeline = client.pipeline(transaction=False)
-            for _ in range(100):
-                pipeline.xadd(f"run:{number}", {"record": "x" * size})
-            pipeline.execute()
 
 
 def _notes(folder: Path, *settings: str) -> str:

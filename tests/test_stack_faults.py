@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.hostile import listed, mcp_app, peak_memory, self_signed, serving
 from support.stack import agent, call, stage, stages
 
@@ -50,8 +49,18 @@ async def test_a_server_that_is_slow_to_list_holds_up_no_other() -> None:
 # T4: results that are none
 
 
-def garbled(behind: Any, answer: dict[str, Any]) -> Any:
-    """Give a server that answers tool calls with this, under the id of the request."""
+TEXT = [{"type": "text", "text": "fine"}]
+GARBLED: dict[str, dict[str, Any]] = {
+    "another_type": {"result": {"resultType": "surprise", "content": TEXT}},
+    "null": {"result": None},
+    "no_content": {"result": {"content": [{"type": "smell", "smell": "x"}]}},
+    "a_text_as_error": {"error": "no"},
+    "neither": {},
+}
+
+
+def garbled(behind: Any) -> Any:
+    """Give a server that answers calls of the tools in `GARBLED` so, under the request's id."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if dict(scope.get("headers", ())).get(b"mcp-method") != b"tools/call":
@@ -61,7 +70,8 @@ def garbled(behind: Any, answer: dict[str, Any]) -> Any:
         while not is_whole:
             message = await receive()
             body, is_whole = body + message["body"], not message.get("more_body")
-        response = {"jsonrpc": "2.0", "id": json.loads(body)["id"], **answer}
+        asked = json.loads(body)
+        response = {"jsonrpc": "2.0", "id": asked["id"], **GARBLED[asked["params"]["name"]]}
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": json.dumps(response).encode()})
@@ -69,29 +79,16 @@ def garbled(behind: Any, answer: dict[str, Any]) -> Any:
     return app
 
 
-TEXT = [{"type": "text", "text": "fine"}]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param({"result": {"resultType": "surprise", "content": TEXT}}, id="another type"),
-        pytest.param({"result": None}, id="null"),
-        pytest.param({"result": {"content": [{"type": "smell", "smell": "x"}]}}, id="no content"),
-        pytest.param({"error": "no"}, id="a text as error"),
-        pytest.param({}, id="neither"),
-    ],
-)
-async def test_a_result_that_is_none_has_an_unknown_outcome_and_the_run_goes_on(
-    answer: dict[str, Any],
-) -> None:
-    async with serving(garbled(mcp_app([listed("act")]), answer)) as url:
+async def test_results_that_are_none_have_an_unknown_outcome_and_the_run_goes_on() -> None:
+    calls = f"[{', '.join(call(name) for name in GARBLED)}]"
+    async with serving(garbled(mcp_app([listed(name) for name in GARBLED]))) as url:
         tools = (ToolServerConfig("s", url=f"{url}/mcp", timeout=1.0),)
-        async with stage(call("act"), "{}", "It failed.", tools=tools) as helper:
-            assert await helper.answer() == "It failed."
-            [fact] = [e for e in await helper.memory() if e["event_type"] == "tool_error"]
-    assert fact["metadata"]["error"] == "unknown"
-    assert fact["content"].startswith("outcome: unknown. This call was started and may have ")
+        async with stage(calls, "{}", "They failed.", tools=tools) as helper:
+            assert await helper.answer() == "They failed."
+            facts = [e for e in await helper.memory() if e["event_type"] == "tool_error"]
+    assert [fact["metadata"]["error"] for fact in facts] == ["unknown"] * len(GARBLED)
+    for fact in facts:
+        assert fact["content"].startswith("outcome: unknown. This call was started and may have ")
 
 
 # C9: 10,000 messages

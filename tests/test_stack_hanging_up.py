@@ -9,7 +9,7 @@ import httpx
 import pytest
 from a2a.client import Client
 from a2a.types import Message, Part, Role, SendMessageRequest
-from support.a2a_wires import Wire, client_over, over_each_wire
+from support.a2a_wires import USUAL, Wire, client_over, over_each_wire
 from support.model_server import ModelServer, model_server
 from support.stack import Stage, stage
 
@@ -58,8 +58,7 @@ async def test_a_run_goes_on_when_its_client_has_gone(stream: bool) -> None:
 
 
 @over_each_wire
-@pytest.mark.parametrize("stream", STREAM)
-async def test_a_task_goes_on_when_its_a2a_client_has_gone(wire: Wire, stream: bool) -> None:
+async def test_a_task_goes_on_when_its_a2a_client_has_gone(wire: Wire) -> None:
     go_on = asyncio.Event()
 
     async def thinks(exchange: Any) -> Any:
@@ -69,7 +68,7 @@ async def test_a_task_goes_on_when_its_a2a_client_has_gone(wire: Wire, stream: b
     said = Message(message_id="m-1", role=Role.ROLE_USER, parts=[Part(text="hi")])
     async with waiting(thinks, "Here it is.") as (helper, model):
         async with httpx.AsyncClient(timeout=10) as http:
-            client = await client_over(wire, http, helper.url, streaming=stream)
+            client = await client_over(wire, http, helper.url, streaming=wire != USUAL)
             asking = asyncio.create_task(told(client, SendMessageRequest(message=said)))
             await asyncio.wait_for(model.asked.wait(), 5)
             asking.cancel()

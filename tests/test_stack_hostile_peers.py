@@ -51,10 +51,6 @@ async def used_by_the_child(peer: HostilePeer, own_calls: int) -> int:
         ({"used": {"tokens": 10**9}}, 1, 2 * GIVEN),
         ({"usage": {"prompt_tokens": 10**12, "completion_tokens": 10**12}}, 1, 2 * GIVEN),
         ({"used": {"tokens": -(10**6)}}, 3, 0),
-        ({"used": {"tokens": float("nan")}}, 3, 0),
-        ({"used": {"tokens": "all"}}, 3, 0),
-        ({"used": {"tokens": 5, "cost": "-1"}}, 3, 0),
-        ({"usage": {"prompt_tokens": 2**63, "completion_tokens": 1}}, 3, 0),
         (float("inf"), 3, 0),
     ],
 )

@@ -124,21 +124,6 @@ async def test_a_retry_is_told_and_each_attempt_is_counted(model: ModelServer) -
         assert line in counts.splitlines()
 
 
-@pytest.mark.parametrize(("fault", "http_status", "code"), ONE_OF_EACH)
-async def test_a_model_that_fails_after_a_call_must_not_be_asked_again(
-    helper: Stage, model: ModelServer, fault: Any, http_status: int, code: str
-) -> None:
-    model.play(ECHO, fault)
-    response = await helper.chat()
-    assert response.status_code == http_status
-    assert response.json()["error"]["code"] == code
-    assert response.headers["x-should-retry"] == "false"
-    model.play(ECHO, fault)
-    told = frames((await helper.chat(stream=True)).text)
-    assert [frame.event for frame in told if "kind" not in frame.json] == [None, "progress", None]
-    assert told[-1].json["error"]["code"] == code
-
-
 @pytest.mark.parametrize(
     ("fault", "http_status", "code"),
     [

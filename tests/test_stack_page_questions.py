@@ -1,31 +1,21 @@
 """Questions of tools on the page, in a real browser: forms, links, and what is said of them."""
 
-from collections.abc import AsyncIterator
-from typing import Literal
-
 import pytest
-import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 from support.asking import FORM, PAGE, ask_in_calls
-from support.browser import CHROMIUM, ask, browsing, chromium, shows
+from support.browser import CHROMIUM, ask, browsing, shows
 from support.stack import box, call, stage
 
 from diptych.core.events import InputRequest
 
 pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.skipif(
         CHROMIUM is None, reason="chromium is not here: THE PAGE WAS NOT TRIED IN A BROWSER"
     ),
 ]
 SCRIPT = (call("book"), "{}", "That is that.")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as started:
-        yield started
 
 
 async def book() -> str:
@@ -44,16 +34,14 @@ async def press(page: Page, name: str) -> None:
     await button.press("Enter")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_a_form_is_made_of_its_schema_and_comes_again_with_a_reload(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch, scheme: Literal["light", "dark"]
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask_in_calls(monkeypatch, FORM)
     async with (
         stage(*SCRIPT, tools=(box(book),)) as helper,
         browsing(browser, f"{helper.url}/") as page,
     ):
-        await page.emulate_media(color_scheme=scheme)
         await ask(page, "Book it")
         await card(page).wait_for()
         await page.reload()
@@ -104,20 +92,23 @@ async def test_a_link_names_its_host_and_a_question_waits_in_the_list(
         await shows(page, '[["accept", null], ["decline", null]]')
 
 
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,hi", "nowhere", ""])
 async def test_what_is_no_web_address_is_no_link(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch, url: str
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask_in_calls(monkeypatch, InputRequest("sign_in", "Sign in", url=url))
+    urls = ("javascript:alert(1)", "data:text/html,hi", "nowhere", "")
+    signs_in = [InputRequest("sign_in", f"Sign in at {url}.", url=url) for url in urls]
+    ask_in_calls(monkeypatch, *signs_in)
     async with (
         stage(*SCRIPT, tools=(box(book),)) as helper,
         browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Book it")
-        await card(page).wait_for()
-        complaint = card(page).get_by_text("Its link is no web address")
-        assert await complaint.count() == (1 if url else 0)
-        assert await card(page).get_by_role("link").count() == 0
-        assert await card(page).get_by_role("button").all_text_contents() == ["Decline", "Not now"]
-        await press(page, "Not now")
+        for asked in signs_in:
+            await expect(card(page)).to_contain_text(asked.message)
+            complaint = card(page).get_by_text("Its link is no web address")
+            assert await complaint.count() == (1 if asked.url else 0)
+            assert await card(page).get_by_role("link").count() == 0
+            buttons = await card(page).get_by_role("button").all_text_contents()
+            assert buttons == ["Decline", "Not now"]
+            await press(page, "Not now")
         await shows(page, "Cancelled.", "done after")

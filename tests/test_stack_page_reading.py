@@ -6,16 +6,14 @@ With DIPTYCH_SCREENSHOTS=1 it writes the pictures of the docs, too: docs/images/
 import json
 import os
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, expect
-from support.browser import CHROMIUM, ask, browsing, chromium, shows
+from support.browser import CHROMIUM, ask, browsing, shows
 from support.model_server import ModelServer, model_server
 from support.stack import agent, box, call, stage, stages
 
@@ -23,13 +21,14 @@ from diptych.manifest.settings import AgentConfig, ModelConfig, PeerConfig
 from diptych.policy.rules import Policy, Rule
 
 pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.skipif(
         CHROMIUM is None, reason="chromium is not here: THE PAGE WAS NOT TRIED IN A BROWSER"
     ),
 ]
 
 IMAGES = Path(__file__).parent.parent / "docs/images"
+SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
 TAKES_PICTURES = os.environ.get("DIPTYCH_SCREENSHOTS") == "1"
 DRAWN = {"p", "h3", "h4", "ul", "ol", "li", "br", "code", "pre", "a", "span", "bdi", "div"} | {
     "table",
@@ -84,6 +83,16 @@ COUNT_RENDERS = """() => {
 }"""
 
 
+COUNT_LAYOUTS = """() => {
+    window.layouts = 0;
+    const {get} = Object.getOwnPropertyDescriptor(Element.prototype, "scrollHeight");
+    Object.defineProperty(Element.prototype, "scrollHeight", {
+        get() { window.layouts += 1; return get.call(this); },
+    });
+}"""
+"""Counts how often the page asks how high it is, for which a browser lays out all of it."""
+
+
 async def weather(city: str, days: int) -> dict[str, Any]:
     """Read the forecast of a city."""
     return {"city": city, "days": [{"high": 21, "low": 12}, {"high": 19, "low": 11}][:days]}
@@ -92,12 +101,6 @@ async def weather(city: str, days: int) -> dict[str, Any]:
 async def book(ferry: str, people: int) -> str:
     """Book a ferry; somebody must agree."""
     return f"{ferry} is booked for {people}"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as started:
-        yield started
 
 
 REPLIES = (
@@ -145,8 +148,11 @@ async def tells(page: Page, *events: tuple[str, Any, dict[str, Any]]) -> None:
 
 
 async def violations(page: Page) -> list[str]:
-    """Return what axe-core finds wrong with the page."""
-    found = (await Axe().run(page)).response["violations"]
+    """Return what axe-core finds wrong with the page, dark and light."""
+    found = []
+    for scheme in SCHEMES:
+        await page.emulate_media(color_scheme=scheme)
+        found += (await Axe().run(page)).response["violations"]
     return [f"{each['id']}: {[node['html'] for node in each['nodes']]}" for each in found]
 
 
@@ -158,10 +164,7 @@ async def picture(page: Page, name: str) -> None:
         assert (IMAGES / f"page-{name}.png").stat().st_size < 150_000
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_each_screen_is_accessible(
-    browser: Browser, scheme: Literal["light", "dark"]
-) -> None:
+async def test_each_screen_is_accessible(browser: Browser) -> None:
     width = 800 if TAKES_PICTURES else 360
     async with (
         model_server(*REPLIES) as model,
@@ -169,7 +172,6 @@ async def test_each_screen_is_accessible(
         browsing(browser, "about:blank") as page,
     ):
         await page.set_viewport_size({"width": width, "height": 740})
-        await page.emulate_media(color_scheme=scheme)
         await page.goto(served.url)
         about = page.get_by_role("region", name="About this agent")
         for text in (
@@ -180,15 +182,13 @@ async def test_each_screen_is_accessible(
         ):
             await expect(about).to_contain_text(text)
         assert await violations(page) == []
-        if scheme == "light":
-            await picture(page, "first")
+        await picture(page, "first")
         await page.get_by_role("button", name="How is the weather in Oslo?").press("Enter")
         await expect(page.get_by_label("Message to the agent")).to_be_focused()
         approve = page.get_by_role("button", name="Approve", exact=True)
         await expect(approve).to_be_enabled()
         assert await violations(page) == []
-        if scheme == "light":
-            await picture(page, "approval")
+        await picture(page, "approval")
         await approve.press("Enter")
         await expect(page.locator(".became")).to_be_focused()
         await shows(page, "The call was made: B1 is booked for 2", "done after", "tokens: ")
@@ -196,7 +196,9 @@ async def test_each_screen_is_accessible(
         await expect(page.locator(".work > summary")).to_have_text(
             re.compile(r"Worked: 3 calls · .* · \d+ tokens")
         )
-        await picture(page, f"answer-{scheme}")
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme)
+            await picture(page, f"answer-{scheme}")
         await page.locator("details").evaluate_all("all => all.forEach(e => { e.open = true })")
         await expect(page.locator("#sessions a")).to_have_text(["How is the weather in Oslo?"])
         assert await violations(page) == []
@@ -288,10 +290,12 @@ async def test_2000_events_are_drawn_in_few_steps_and_nodes(browser: Browser) ->
     async with stage("{}", "x") as helper, browsing(browser, helper.url) as page:
         await tells(page, *events)
         await page.evaluate(COUNT_RENDERS)
+        await page.evaluate(COUNT_LAYOUTS)
         await ask(page, "Go")
         await shows(page, "done after", "Worked: 500 calls")
         await expect(page.locator(".prose p")).to_have_count(len(pieces))
         assert 0 < await page.evaluate("window.renders") < len(pieces) / 4
+        assert await page.evaluate("window.layouts") < len(pieces) / 3
         assert await page.locator(".work *").count() < 12 * calls
         first = page.locator(".steps details").first
         await page.locator(".work > summary").click()

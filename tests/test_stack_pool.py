@@ -131,7 +131,7 @@ async def test_agents_come_change_and_go_by_files_and_by_http(tmp_path: Path) ->
         assert (await served.put(changed(elsewhere)))["state"] == "ready"
 
 
-async def test_one_agents_bad_configuration_is_its_own(tmp_path: Path) -> None:
+async def test_one_agents_bad_configuration_is_its_own_and_named(tmp_path: Path) -> None:
     mistakes: list[tuple[dict[str, Any], str]] = [
         ({"loop": {"maxStep": 3}}, "spec.loop.maxStep"),
         ({"tools": [{"name": "time", "command": ["mcp-server-time"]}]}, "time is a command"),
@@ -148,38 +148,37 @@ async def test_one_agents_bad_configuration_is_its_own(tmp_path: Path) -> None:
             assert await ask(http, at(two), headers=TWO) == (200, "I am two")
         assert (await served.put(again(two, generation=9)))["state"] == "ready"
         assert (await served.put(again(bad[0])))["state"] == "ready"
+        await what_is_wrong_is_named(served)
 
 
-async def test_what_is_wrong_with_a_document_is_named(tmp_path: Path) -> None:
+async def what_is_wrong_is_named(served: PoolProcess) -> None:
     one, taken = document("one"), document("taken")
     nobody = changed(document("nobody"), access={})
-    async with pool(tmp_path, one) as served:
-        lacking = await served.put(
-            again(one, tools=[{"name": "t", "url": "http://127.0.0.1:9/mcp"}])
-        )
-        assert lacking["state"] == "ready"
-        assert [each["name"] for each in lacking["missing"]] == ["t"]
-        in_use = await served.put(changed(taken, port=one["port"]))
-        assert (in_use["state"], in_use["reason"]) == (
-            "failed",
-            f"port {one['port']}: cannot listen on 127.0.0.1:{one['port']}: Address already in use",
-        )
-        assert "no way to say who asks" in (await served.put(nobody))["reason"]
-        for content, why in [
-            ({**taken, "port": one["port"]}, "digest: is not that of the document"),
-            (one, "name: must be taken"),
-            (changed(taken, port="8000"), "port: Input should be a valid integer"),
-            ([], "the document: Input should be"),
-        ]:
-            status, error = await served.manage("PUT", "/taken", content)
-            assert status == 422
-            assert why in str(error)
-        (served.folder / "0" / "torn.json").write_text('{"name": ')
-        torn = await until(served, "torn", "failed")
-        assert torn
-        assert torn["reason"] == "its file: it is not JSON"
-        (served.folder / "0" / "torn.json").unlink()
-        await until(served, "torn", None)
+    await served.put(one)
+    lacking = await served.put(again(one, tools=[{"name": "t", "url": "http://127.0.0.1:9/mcp"}]))
+    assert lacking["state"] == "ready"
+    assert [each["name"] for each in lacking["missing"]] == ["t"]
+    in_use = await served.put(changed(taken, port=one["port"]))
+    assert (in_use["state"], in_use["reason"]) == (
+        "failed",
+        f"port {one['port']}: cannot listen on 127.0.0.1:{one['port']}: Address already in use",
+    )
+    assert "no way to say who asks" in (await served.put(nobody))["reason"]
+    for content, why in [
+        ({**taken, "port": one["port"]}, "digest: is not that of the document"),
+        (one, "name: must be taken"),
+        (changed(taken, port="8000"), "port: Input should be a valid integer"),
+        ([], "the document: Input should be"),
+    ]:
+        status, error = await served.manage("PUT", "/taken", content)
+        assert status == 422
+        assert why in str(error)
+    (served.folder / "0" / "torn.json").write_text('{"name": ')
+    torn = await until(served, "torn", "failed")
+    assert torn
+    assert torn["reason"] == "its file: it is not JSON"
+    (served.folder / "0" / "torn.json").unlink()
+    await until(served, "torn", None)
 
 
 async def test_the_door_takes_tokens_of_the_pool_and_of_the_agent_that_is_asked(

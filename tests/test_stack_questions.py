@@ -1,14 +1,11 @@
-"""Questions of tool servers: asked and answered at the top, at any depth, and after a restart."""
+"""Questions of tool servers: asked and answered at the top, at any depth."""
 
 from typing import Annotated, Any
 
-import httpx
 import pytest
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel
-from support.pods import all_ready, pod_processes
-from support.redis_server import redis_server
-from support.stack import Stage, call, script, tool_server, until
+from support.stack import Stage, call, tool_server, until
 from support.trees import chain, said
 
 BOOKED: list[str] = []
@@ -82,31 +79,3 @@ async def test_a_declined_question_is_a_result_that_the_model_reads(depth: int) 
         assert (await served[0].ended(run_id))["status"] == "completed"
         assert BOOKED == []
         assert "tool_error" in await served[-1].facts()
-
-
-@pytest.mark.long
-async def test_a_question_is_answered_at_another_replica_after_its_owner_was_killed() -> None:
-    BOOKED.clear()
-    async with tool_server(book) as box:
-        variables = {
-            "DEBUG_MOCK_RESPONSES": script(call("book", to="Oslo"), "{}", "Done."),
-            "MCP_SERVERS": "box",
-            "MCP_SERVER_box_URL": str(box.url),
-        }
-        with redis_server() as redis, pod_processes(redis.url, **variables) as pods:
-            await all_ready(pods)
-            owner, other = pods
-            async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
-                run = await http.post(f"{owner.url}/v1/runs", json={"input": "Book"})
-                url = f"{other.url}/v1/runs/{run.json()['id']}"
-
-                async def has(status: str) -> bool:
-                    return (await http.get(url)).json()["status"] == status
-
-                await until(lambda: has("input-required"), 20)
-                owner.kill()
-                content = {"action": "accept", "content": {"seat": "7"}}
-                given = await http.post(f"{url}/inputs/call_1_1", json=content)
-                assert given.status_code == 200, given.text
-                await until(lambda: has("completed"), 40)
-    assert BOOKED == ["Oslo 7"]

@@ -216,13 +216,6 @@ async def test_langchain_asks_streams_and_gets_typed_outputs(
     assert more.text == "More."
 
 
-async def test_pydantic_ai_asks_streams_and_gets_typed_outputs() -> None:
-    async with stage("{}", WHOLE) as typed:
-        found = await run_client("pydantic-ai", typed.url, "responses")
-    assert found == dict.fromkeys(found, json.loads(WHOLE))
-    assert len(found) == 9
-
-
 async def test_vercels_sdk_takes_a_second_turn_which_names_what_the_first_one_gave(
     model: ModelServer, helper: Stage
 ) -> None:

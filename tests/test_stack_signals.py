@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.stack import frames, script, text_of, until
+from support.stack import frames, script, until
 
 SERVE = """
 import asyncio, sys
@@ -49,29 +49,6 @@ async def process(*replies: Any) -> AsyncIterator[tuple[asyncio.subprocess.Proce
 
 async def is_leaving(http: httpx.AsyncClient) -> bool:
     return (await http.get("/ready")).status_code == 503
-
-
-async def test_a_stream_that_is_under_way_ends_well_and_nothing_new_is_taken() -> None:
-    answer = "one two three four five six"
-    async with (
-        process("{}", {"content": answer, "chunk_ms": 80}) as (serving, url),
-        httpx.AsyncClient(base_url=url, timeout=10) as http,
-    ):
-        async with http.stream("POST", "/v1/chat/completions", json=BODY) as response:
-            pieces = response.aiter_text()
-            read = await anext(pieces)
-            serving.terminate()
-            await until(lambda: is_leaving(http))
-            refused = await http.post("/v1/chat/completions", json=BODY)
-            assert refused.status_code == 503
-            assert "Retry-After" in refused.headers
-            assert (await http.get("/health")).status_code == 200
-            read += "".join([piece async for piece in pieces])
-        assert text_of(frames(read)) == answer
-        assert read.endswith("data: [DONE]\n\n")
-        assert await asyncio.wait_for(serving.wait(), 3) == 0
-        with pytest.raises(httpx.ConnectError):
-            await http.get("/health")
 
 
 async def test_a_second_signal_ends_what_is_under_way_and_says_so() -> None:

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -104,21 +103,16 @@ async def test_one_trace_spans_all_agents_of_a_tree(traces: Collector) -> None:
     assert not any(span.error for span in traces.spans)
 
 
-@asynccontextmanager
-async def with_one_call(traces: Collector) -> AsyncIterator[tuple[Span, Any, Any]]:
-    """A run with a call of a tool: its span, its response, and the URL of its model."""
+async def test_spans_of_runs_requests_and_calls_say_what_the_conventions_ask_for(
+    traces: Collector,
+) -> None:
     async with (
         model_server(call("box__add", a=1, b=2), "{}", "It is 3.") as model,
         tool_server(add) as tools,
         traced(agent(model=model, tools=(tools,), description="Adds.")) as (stage,),
     ):
         response = await asked(stage)
-        yield await traces.run("helper"), response, URL(model.url)
-
-
-async def test_the_span_of_a_run_says_what_the_conventions_ask_for(traces: Collector) -> None:
-    async with with_one_call(traces) as (run, response, _):
-        pass
+        run = await traces.run("helper")
     assert run.kind == "INTERNAL"
     assert run.attributes == {
         "gen_ai.operation.name": "invoke_agent",
@@ -135,13 +129,6 @@ async def test_the_span_of_a_run_says_what_the_conventions_ask_for(traces: Colle
     }
     (resource,) = {tuple(sorted(each)) for each in traces.resources}
     assert {"service.name", "service.version", "service.instance.id", "host.name"} <= {*resource}
-
-
-async def test_spans_of_requests_and_calls_say_what_the_conventions_ask_for(
-    traces: Collector,
-) -> None:
-    async with with_one_call(traces) as (run, response, model):
-        pass
     first, tool, _, last = traces.below(run)
     assert (first.name, first.kind, tool.name) == ("chat m", "CLIENT", "execute_tool box__add")
     assert first.attributes == {
@@ -152,8 +139,8 @@ async def test_spans_of_requests_and_calls_say_what_the_conventions_ask_for(
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": first.attributes["gen_ai.usage.output_tokens"],
         "gen_ai.response.finish_reasons": ["stop"],
-        "server.address": model.host,
-        "server.port": model.port,
+        "server.address": URL(model.url).host,
+        "server.port": URL(model.url).port,
         "diptych.run.id": response.headers["x-run-id"],
         "diptych.model.purpose": "actions",
         "diptych.model.attempts": 1,
@@ -251,22 +238,15 @@ async def test_runs_that_the_end_of_the_process_stops_are_sent_before_it(traces:
     assert (post.attributes["error.type"], post.error) == ("cancelled", False)
 
 
-@pytest.mark.parametrize(
-    "traceparent",
-    [
-        "nonsense",
-        f"ff-{TRACE_ID}-{SPAN_ID}-01",
-        "x" * 8_000,
-    ],
-)
-async def test_a_header_that_is_no_trace_begins_a_new_one(
-    traces: Collector, traceparent: str
-) -> None:
+async def test_a_header_that_is_no_trace_begins_a_new_one(traces: Collector) -> None:
+    headers = ("nonsense", f"ff-{TRACE_ID}-{SPAN_ID}-01", "x" * 8_000)
     async with traced(agent("{}", "Hello!")) as (stage,):
-        assert (await asked(stage, traceparent=traceparent)).status_code == 200
-        run = await traces.run("helper")
-    assert run.parent_id == ""
-    assert run.trace_id not in {TRACE_ID, "0" * 32}
+        for traceparent in headers:
+            assert (await asked(stage, traceparent=traceparent)).status_code == 200
+        await traces.run("helper", len(headers))
+    begun = [span for span in traces.spans if span.name == "invoke_agent helper"]
+    assert {span.parent_id for span in begun} == {""}
+    assert len({span.trace_id for span in begun} - {TRACE_ID, "0" * 32}) == len(headers)
 
 
 async def test_what_the_caller_does_not_sample_is_not_sent_and_goes_on_unsampled(

@@ -58,15 +58,6 @@ async def test_what_the_tops_caller_is_told_is_what_is_on_each_record(leaf, fiel
         records = await tree_of(served, run_id)
         assert len(records) == 3
         assert differences(seen, records) == []
-        # the checker sees what is wrong
-        assert differences(seen[:-1], records)
-        assert differences([*seen[:3], {**seen[3], "type": "failed"}, *seen[4:]], records)
-        assert (
-            differences([seen[1], seen[0], *seen[2:]], records)
-            or seen[0]["path"] != (seen[1]["path"])
-        )
-        assert differences([{**e, "content": "lies"} for e in seen], records)
-        assert differences([{**e, "path": ("call_9_9",)} for e in seen], records)
 
 
 async def test_a_tree_of_runs_is_read_from_the_top_over_all_agents() -> None:

@@ -50,6 +50,7 @@ class Reader:
         seen = self._run(command, shown)
         while not pattern(shown).search(seen) and command.startswith("diptych approvals"):
             assert time.monotonic() < end, f"{command}\nshows\n{seen}\nand not\n{shown}"
+            time.sleep(0.5)
             seen = self._run(command, shown)
         assert pattern(shown).search(seen), f"{command}\nshows\n{seen}\nand not\n{shown}"
         self.run_id = next(iter(re.findall(r"run-[\w-]+", seen)), self.run_id)
@@ -173,8 +174,3 @@ def test_the_tutorial_works_as_typed(reader: Reader):
         elif block["kind"] == "console":
             for command, shown in commands(block["text"]):
                 reader.type(command, shown)
-
-
-def test_what_the_page_does_not_show_is_found():
-    assert not pattern("a\n…\nc … ms\n").search("a\nb\nd 5 ms\n")
-    assert pattern("a\n…\nc … ms\n").search("a\nb\nc 5 ms\n")

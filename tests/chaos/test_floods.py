@@ -17,7 +17,7 @@ from support.model_server import Exchange, model_server
 from support.pods import PodProcess, now, pod_processes
 from support.redis_server import redis_server
 from support.scene import tell
-from support.stack import script
+from support.stack import script, until
 
 MEGABYTE = 10**6
 SCRIPT = script("{}", "Hello.")
@@ -122,7 +122,8 @@ async def test_a_small_pod_takes_up_what_a_large_one_left_a_few_at_a_time() -> N
             small.start()
             await small.ready()
             async with watched(small, "200 runs of 1 MB taken up") as seen:
-                await asyncio.sleep(15.0)
+                await until(lambda: len(small.grep("taking over session")) > 1, 40)
+                await asyncio.sleep(3.0)
                 taken = small.grep("taking over session")
                 tell(f"    took over {len(taken)}")
             seen.check(small)

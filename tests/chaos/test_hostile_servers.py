@@ -31,7 +31,7 @@ from support.hostile import (
 )
 from support.pods import PodProcess
 from support.scene import tell
-from support.stack import script
+from support.stack import call, script
 
 EACH = 4  # times, at once
 SECONDS = 60.0  # in which whoever asks has an answer
@@ -144,19 +144,22 @@ async def test_the_answers_of_tools() -> None:
             assert reason in "\n".join(failed)
 
 
-@pytest.mark.parametrize("attack", SCHEMAS)
-async def test_the_schemas_of_tools(attack: str) -> None:
-    app = mcp_app([listed("t", schema={"type": "object", **SCHEMAS[attack]})])
-    answers = script(json.dumps([{"tool": "t", "arguments": ARGUMENTS}]), "{}", "Hello.")
-    async with serving(app) as url:
+async def test_the_schemas_of_tools() -> None:
+    schemas = [{"type": "object", **each} for each in SCHEMAS.values()]
+    tools = [listed(f"t{n}", schema=schema) for n, schema in enumerate(schemas)]
+    calls = [call(tool.name, **ARGUMENTS) for tool in tools]
+    async with serving(mcp_app(tools)) as url:
         given = {"MCP_SERVERS": "s", "MCP_SERVER_S_URL": f"{url}/mcp"}
-        with limited_pods(DEBUG_MOCK_RESPONSES=answers, **given) as (pod,):
+        answers = script(*calls, "{}", "Hello.")
+        with limited_pods(DEBUG_MOCK_RESPONSES=answers, AGENTIC_LOOP_MAX_STEPS="9", **given) as (
+            pod,
+        ):
             pod.start()
             await pod.ready()
-            told = await attacked(pod, f"checks by a schema: {attack}", EACH)
+            told = await attacked(pod, "checks by schemas", EACH)
             assert [text_of(each) for each in told] == ["Hello."] * EACH
             checked = [await texts_of(pod, kind) for kind in ("action_error", "tool_result")]
-            assert sorted(map(len, checked)) == [0, EACH], checked
+            assert sum(map(len, checked)) == EACH * len(tools), checked
 
 
 async def test_the_answers_of_agents() -> None:
@@ -171,15 +174,15 @@ async def test_the_answers_of_agents() -> None:
         assert len(failed) == (EACH + 1) * len(calls)
 
 
-@pytest.mark.parametrize("attack", ["gzip", "blanks", "one event", "small objects", "headers"])
-async def test_the_answers_of_a_model(attack: str) -> None:
-    body, headers = ATTACKS[attack]
-    async with raw_server(body, headers) as url:
+async def test_the_answers_of_a_model() -> None:
+    attack = "gzip"
+    async with raw_server(lambda: ATTACKS[attack]) as url:
         with limited_pods(MODEL_API_URL=f"{url}/v1", MODEL_NAME="m") as (pod,):
             pod.start()
             await pod.ready()
-            told = await attacked(pod, f"a model that answers with {attack}", 8)
-            assert all(status >= 500 for status, _ in told), told[0]
+            for attack in ("gzip", "blanks", "one event", "small objects", "headers"):
+                told = await attacked(pod, f"a model that answers with {attack}", 8)
+                assert all(status >= 500 for status, _ in told), told[0]
 
 
 class EndlesslyOften:
@@ -208,13 +211,16 @@ async def texts_of(pod: PodProcess, kind: str) -> list[str]:
 
 
 @asynccontextmanager
-async def raw_server(body: Body, headers: Mapping[str, str]) -> AsyncIterator[str]:
-    """Answer every request with this, as fast as it is taken."""
-    names = "".join(f"{k.replace('_', '-')}: {v}\r\n" for k, v in headers.items()).encode()
+async def raw_server(
+    attack: Callable[[], tuple[Body, Mapping[str, str]]],
+) -> AsyncIterator[str]:
+    """Answer every request with an attack, as fast as it is taken."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
+            body, headers = attack()
+            names = "".join(f"{k.replace('_', '-')}: {v}\r\n" for k, v in headers.items()).encode()
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + names + b"\r\n")
             for chunk in body():
                 writer.write(chunk)

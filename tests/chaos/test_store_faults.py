@@ -1,7 +1,6 @@
 """What befalls the store under streams: faults.md R1 to R4, R6 to R8.
 
-The pods are the same for all tests of this file, and are never started anew: they get over all of
-it by themselves.
+The pods are never started anew: they get over all of it by themselves.
 """
 
 import asyncio
@@ -48,8 +47,8 @@ async def within(seconds: float, pod: PodProcess, path: str, status: int) -> flo
     return now() - begun
 
 
-async def test_streams_outlive_a_restart_of_the_store_and_nobody_hears_of_it(on: Scene) -> None:
-    """R1."""
+async def a_restart(on: Scene) -> None:
+    """Streams outlive a restart, and nobody hears of it (R1)."""
     async with streams(on, "restart", 20):
         on.redis.stop()
         on.trouble("restart", 5.0 + USUAL)
@@ -62,8 +61,8 @@ async def test_streams_outlive_a_restart_of_the_store_and_nobody_hears_of_it(on:
     assert {c.connections for c in on.callers} <= {1, 2}
 
 
-async def test_a_store_whose_connections_are_cut_all_the_time_fails_no_run(on: Scene) -> None:
-    """R4."""
+async def cut_connections(on: Scene) -> None:
+    """Connections that are cut all the time fail no run (R4)."""
     async with streams(on, "cuts", 10):
         for _ in range(4):
             for kind in ("normal", "pubsub"):
@@ -73,10 +72,10 @@ async def test_a_store_whose_connections_are_cut_all_the_time_fails_no_run(on: S
     await on.reckon()
 
 
-async def test_without_the_store_new_work_is_refused_and_what_runs_waits_for_it(
+async def silence(
     on: Scene,
 ) -> None:
-    """R3, by a server that stands still: connections stay, and nothing is answered."""
+    """New work is refused, and what runs waits (R3): connections stay, nothing is answered."""
     async with streams(on, "silence", 10):
         on.redis.pause()
         begun = now()
@@ -99,8 +98,8 @@ async def test_without_the_store_new_work_is_refused_and_what_runs_waits_for_it(
     await on.reckon()
 
 
-async def test_a_store_that_comes_back_empty_is_an_emptied_store(on: Scene) -> None:
-    """R2, R8. Followers of a run hear `store_lost`, and its id is gone, not unknown."""
+async def an_emptied_store(on: Scene) -> None:
+    """Followers of a run hear `store_lost`, and its id is gone, not unknown (R2, R8)."""
 
     def lose() -> None:
         on.redis.kill()
@@ -131,8 +130,8 @@ async def test_a_store_that_comes_back_empty_is_an_emptied_store(on: Scene) -> N
     await on.reckon()
 
 
-async def test_a_full_store_refuses_new_runs_and_ends_those_that_cannot_go_on(on: Scene) -> None:
-    """R6."""
+async def a_full_store(on: Scene) -> None:
+    """New runs are refused, and those that cannot go on end (R6)."""
     async with asyncio.timeout(MOST_SECONDS):
         callers = [on.caller(f"full {n}", n) for n in range(4)]
         for caller in callers:
@@ -154,6 +153,14 @@ async def test_a_full_store_refuses_new_runs_and_ends_those_that_cannot_go_on(on
     async with streams(on, "after full", 4):
         pass
     await on.reckon()
+
+
+@pytest.mark.timeout(600)  # more than MOST_SECONDS for each
+async def test_two_pods_get_over_all_that_befalls_their_store(on: Scene) -> None:
+    for befalls in (a_restart, cut_connections, silence, an_emptied_store, a_full_store):
+        tell(befalls.__name__)
+        await befalls(on)
+        on.begin_anew()
 
 
 async def test_a_slow_store_does_not_slow_the_text() -> None:

@@ -2,9 +2,7 @@
 
 R10 asks for all runs, so it has `appendfsync always`: what a pod was told to be written is on the
 disk. With `everysec` up to a second of it may be lost. A kill of Redis alone loses nothing that it
-has handed to the kernel, so one test takes that second away.
-
-The pods are the same for all tests of this file, and are never started anew.
+has handed to the kernel, so one monkey takes that second away. The pods are never started anew.
 """
 
 import asyncio
@@ -21,16 +19,20 @@ from support.run_logs import Frame, records
 from support.scene import Scene, tell
 
 AT_ONCE = 12
-RUNS = 30
+RUNS = 20
 MOST_SECONDS = 90.0
 Range = tuple[float, float]
 
 pytestmark = pytest.mark.timeout(300)  # more than MOST_SECONDS, and the start of the pods
 
 
-async def test_runs_outlive_a_monkey_that_kills_the_store(on: Scene) -> None:
+async def test_runs_outlive_a_monkey_that_kills_the_store_and_one_that_takes_its_last_second(
+    on: Scene,
+) -> None:
     async with asyncio.timeout(MOST_SECONDS):
-        await among_monkeys(on, runs=30, every=(2.0, 4.0))
+        await among_monkeys(on, runs=RUNS, every=(2.0, 4.0))
+    on.begin_anew()
+    await all_hear_what_they_have_lost(on)
 
 
 @pytest.mark.skipif("DIPTYCH_SOAK" not in os.environ, reason="long: make soak")
@@ -39,9 +41,7 @@ async def test_in_a_soak_1000_runs_outlive_a_monkey_that_kills_the_store(on: Sce
     await among_monkeys(on, runs=1_000, every=(5.0, 40.0))
 
 
-async def test_of_a_store_that_loses_its_last_second_all_hear_what_they_have_lost(
-    on: Scene,
-) -> None:
+async def all_hear_what_they_have_lost(on: Scene) -> None:
     """What began in that second is gone, and said to be; all else is told whole, or anew."""
     on.redis.ask("CONFIG", "SET", "appendfsync", "everysec")
     told_lost: set[str] = set()

@@ -5,7 +5,6 @@ import asyncio
 
 from support.callers import chat_request, run_request
 from support.orders import Charges, Pace
-from support.pods import SERVERS
 from support.redis_monitor import monitored
 from support.scene import ALLOWED, order, order_scene
 from support.stack import until
@@ -42,36 +41,3 @@ async def test_a_pod_that_stood_still_for_longer_than_its_lease_writes_nothing_m
 
 
 STALE = ("another process has taken over", "lost the lease of session")
-
-
-async def test_the_checker_sees_it_when_pods_keep_no_promise(tools: Charges) -> None:
-    slow = Pace(reply=0.2, word=0.25)
-    broken = [str(SERVERS / "broken_pod.py"), "serve"]
-    async with (
-        order_scene(tools, pace=slow, command=broken) as on,
-        monitored(on.redis, on.history),
-    ):
-        async with asyncio.timeout(90), asyncio.TaskGroup() as group:
-            calls, tells = on.caller("broken call"), on.caller("broken text")
-            await tells.start(tells.name, 15.0)
-            reading = group.create_task(tells.subscribe())
-            await until(lambda: tells.text, 60)
-            await calls.start(calls.name, 15.0)
-            await until(lambda: "charge broken call" in str(tools.history()), 60)
-            on.pods[0].pause()
-            on.trouble("SIGSTOP", 15.0)
-            again = on.caller("broken key", 1)
-            await again.insist(run_request(tells.name, tells.key), 15.0)
-            others = [on.caller(f"afar {n}", 1) for n in range(2)]
-            following = [
-                group.create_task(other.subscribe(run))
-                for other, run in zip(others, (tells.run, calls.run), strict=True)
-            ]
-            await until(lambda: all("owner_changed" in other.events for other in others), 60)
-            on.pods[0].resume()
-            await asyncio.wait([reading, *following], timeout=20)
-            for task in (reading, *following):
-                task.cancel()
-        await on.logs()
-        seen = {problem[:2] for problem in on.problems()}
-    assert {"G1", "G2", "G3", "G4", "G5"} <= seen

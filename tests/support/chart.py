@@ -15,15 +15,11 @@ POLICIES = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 """What a cluster's API has for the chart to make admission policies."""
 
 
-def rendered(*settings: str) -> list[dict[str, Any]]:
-    """Give all objects of a release `diptych` in namespace `here`; a setting is `key=value`."""
-    objects = yaml.load_all(template(*settings), Loader=yaml.CSafeLoader)
-    return [found for found in objects if found]
-
-
 @functools.cache
-def template(*settings: str) -> str:
-    return helm(*template_arguments(*settings))
+def rendered(*settings: str) -> tuple[dict[str, Any], ...]:
+    """Give all objects of a release `diptych` in namespace `here`; a setting is `key=value`."""
+    text = helm(*template_arguments(*settings))
+    return tuple(found for found in yaml.load_all(text, Loader=yaml.CSafeLoader) if found)
 
 
 def template_arguments(*settings: str) -> list[str]:

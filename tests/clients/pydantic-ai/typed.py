@@ -1,12 +1,13 @@
-"""Typed outputs by pydantic-ai, in all its ways: prints them as JSON. First argument: base URL."""
+"""Typed outputs by pydantic-ai, over both APIs: prints them as JSON. First argument: base URL."""
 
 import asyncio
+import itertools
 import json
 import sys
 
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, PromptedOutput
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 
@@ -19,13 +20,12 @@ class City(BaseModel):
 
 async def main() -> None:
     provider = OpenAIProvider(base_url=f"{sys.argv[1]}/v1", api_key="none")
-    model = OpenAIChatModel("helper", provider=provider)
+    outputs = {"default": City, "native": NativeOutput(City), "prompted": PromptedOutput(City)}
     found = {}
-    for way, output in {
-        "default": City,
-        "native": NativeOutput(City),
-        "prompted": PromptedOutput(City),
-    }.items():
+    for api, (form, output) in itertools.product(
+        (OpenAIChatModel, OpenAIResponsesModel), outputs.items()
+    ):
+        way, model = f"{api.__name__}, {form}", api("helper", provider=provider)
         first = await Agent(model, output_type=output).run("Which city?")
         found[way] = first.output.model_dump()
         agent = Agent(model, output_type=output)
