@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import aiohttp
-import pytest
 from support.model_proxies import CHAT, SECRET, Asked, Files, endpoint, token, until_true, write
 from support.pods import PodProcess
 from support.redis_server import free_port
@@ -55,17 +54,14 @@ async def _is_leaving(pod: PodProcess) -> bool:
     return await pod.status("/ready") != 200
 
 
-@pytest.mark.parametrize(
-    ("folder", "problem"), [("", "DIPTYCH_PROXY_CONFIG"), ("/nowhere", "proxy.json: is missing")]
-)
-def test_without_a_configuration_it_ends_and_says_why(folder: str, problem: str) -> None:
+def test_without_a_configuration_it_ends_and_says_why() -> None:
     ended = subprocess.run(
         [sys.executable, *COMMAND],
-        env={**os.environ, "DIPTYCH_PROXY_CONFIG": folder, "PORT": "0"},
+        env={**os.environ, "DIPTYCH_PROXY_CONFIG": "/nowhere", "PORT": "0"},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
     assert ended.returncode == 2
-    assert problem in ended.stderr
+    assert "proxy.json: is missing" in ended.stderr
