@@ -236,7 +236,7 @@ async def test_a_request_names_a_model_that_the_list_allows(tmp_path: Path) -> N
                 (b"\xff", 400, "JSON"),
                 (b'{"a":' + b"[" * 100_000, 400, "JSON"),
             ):
-                behind.chats.clear()
+                behind.asked.clear()
                 async with served.post(body) as reply:
                     content = await reply.json(content_type=None)
                     assert reply.status == status
