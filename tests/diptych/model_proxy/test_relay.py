@@ -156,6 +156,10 @@ WRONG_AUDIENCE = token(aud=["diptych.dev/platform/house"])  # the Agent of that 
 FORGED = token(key=ec.generate_private_key(ec.SECP256R1()))
 
 
+def audited(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+
+
 async def test_only_allowed_agents_prove_themselves_by_a_token_for_this_modelapi(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,7 +184,8 @@ async def test_only_allowed_agents_prove_themselves_by_a_token_for_this_modelapi
                 assert "error" in body or status == 200
                 assert ("WWW-Authenticate" in reply.headers) == (status == 401)
             assert len(behind.chats) == (status == 200)
-            (line,) = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+            await until(lambda: audited(caplog))
+            (line,) = audited(caplog)
             assert line["outcome"] == ("ok" if status == 200 else "refused")
             assert line["subject"] == ("agent:team/clerk" if status == 200 else line["subject"])
             assert not credential or credential.split(".")[-1] not in caplog.text
