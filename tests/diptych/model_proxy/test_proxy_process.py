@@ -11,7 +11,7 @@ from support.redis_server import free_port
 
 from diptych.cli.commands.model_proxy import PROXY_CONFIG, model_proxy
 from diptych.core.errors import ConfigError
-from diptych.model_proxy.config import ConfigFile
+from diptych.model_proxy.config import config_file
 
 SSE = "Content-Type: text/event-stream\r\n"
 COMMAND = ("-m", "diptych", "model-proxy", "--host", "127.0.0.1")
@@ -61,4 +61,4 @@ def test_without_a_configuration_it_says_why(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigError, match=f"{PROXY_CONFIG}: is required"):
         model_proxy()
     with pytest.raises(ConfigError, match=r"proxy\.json: is missing"):
-        ConfigFile(Path("/nowhere"))
+        config_file(Path("/nowhere"))
