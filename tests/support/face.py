@@ -6,7 +6,7 @@ a real Redis.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,6 +16,8 @@ from fastapi import FastAPI
 from support import redis_stores
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, House, house
 
+from diptych.access.bearer import Authenticator
+from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
 from diptych.core.codec import Record
 from diptych.core.events import Signal
@@ -118,6 +120,22 @@ async def _faced(
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=LOCAL) as http:
         yield Face(http, rooms, app, cast("CountingClock", stores.clock))
+
+
+def access_of(rights: Mapping[str, Collection[Right]], **more: Any) -> AccessPolicy:
+    """Let callers in by their keys, `key-of-<name>`, with these rights."""
+
+    async def refresh(_: str) -> None: ...
+
+    keys = {name: (lambda name=name: f"key-of-{name}") for name in rights}
+    grants = [Grant((Grantee("key", n),), frozenset(may)) for n, may in rights.items()]
+    known = Authenticator(list, keys)
+    return AccessPolicy(known, lambda: grants, refresh, NAME, [].append, **more)
+
+
+def as_(name: str) -> dict[str, str]:
+    """Give the headers of a caller; nobody's if it has no name."""
+    return {"Authorization": f"Bearer key-of-{name}"} if name else {}
 
 
 class Speaker(Model):

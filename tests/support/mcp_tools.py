@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
+from support.hostile import App
 
 from diptych.core.catalog import Tool
 from diptych.core.errors import ToolError
@@ -22,6 +24,19 @@ async def connected(
     async with McpTools(servers, settings=settings) as tools:
         await tools.wait_for_first_attempt()
         yield tools
+
+
+def older(app: App) -> App:
+    """Make a server one that knows the older, session-based protocol only."""
+
+    async def refusing(scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-protocol-version") == b"2026-07-28":
+            await send({"type": "http.response.start", "status": 400, "headers": []})
+            await send({"type": "http.response.body", "body": b"unknown version"})
+            return
+        await app(scope, receive, send)
+
+    return refusing
 
 
 async def tool_of(tools: McpTools, long_name: str) -> Tool:

@@ -177,41 +177,36 @@ async def test_a_task_has_so_many_configs_and_no_more() -> None:
         assert "at most 10" in (await ask(helper, create, **config, id="more"))["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"url": "https://169.254.169.254/latest"}, "may not connect to"),
-        ({"url": "https://10.1.2.3/in"}, "chat.webhookHosts"),
-        ({"url": "https://[fd00:ec2::254]/in"}, "may not connect to"),
-        ({"url": "https://0x7f.1.1.1.example/\u00e9#x"}, "no fragment"),
-        ({"url": "http://example.com/in"}, "must begin with https://"),
-        ({"url": "https://ada:hunter2@example.com/in"}, "may have no user"),
-        ({"url": "file:///etc/passwd"}, "must be a URL such as"),
-        ({"url": "https://[::1"}, "url is no URL"),
-        ({"url": "https://example.com/\t"}, "url is no URL"),
-        ({"url": "https://a..example/"}, "url is no URL"),
-        ({"url": "https://xn--a.example/"}, "url is no URL"),
-        ({"url": f"https://example.com/{'x' * 3000}"}, "must be a URL such as"),
-        ({"url": "https://192.0.2.1/", "token": "a\nHost: b"}, "token must be"),
-        ({"url": "https://192.0.2.1/", "token": "whsec_??"}, "token is not base64"),
-        (
-            {"url": "https://192.0.2.1/", "authentication": {"scheme": "A\r\nB"}},
-            "authentication.scheme must be",
-        ),
-        ({"url": "https://192.0.2.1/", "id": "x" * 200}, "id must be"),
-    ],
-)
-async def test_a_config_that_leads_where_it_may_not_starts_nothing(
-    config: dict[str, Any], words: str
-) -> None:
+async def test_a_config_that_leads_where_it_may_not_starts_nothing() -> None:
     async with publisher() as helper:
-        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Go."}]}
-        configuration = {"taskPushNotificationConfig": config}
-        reply = await ask(helper, "SendMessage", message=message, configuration=configuration)
-        assert reply["error"]["code"] == -32602
-        assert words in reply["error"]["message"]
-        assert "hunter2" not in reply["error"]["message"]
-        assert not await helper.memory()
+        for config, words in (
+            ({"url": "https://169.254.169.254/latest"}, "may not connect to"),
+            ({"url": "https://10.1.2.3/in"}, "chat.webhookHosts"),
+            ({"url": "https://[fd00:ec2::254]/in"}, "may not connect to"),
+            ({"url": "https://0x7f.1.1.1.example/\u00e9#x"}, "no fragment"),
+            ({"url": "http://example.com/in"}, "must begin with https://"),
+            ({"url": "https://ada:hunter2@example.com/in"}, "may have no user"),
+            ({"url": "file:///etc/passwd"}, "must be a URL such as"),
+            ({"url": "https://[::1"}, "url is no URL"),
+            ({"url": "https://example.com/\t"}, "url is no URL"),
+            ({"url": "https://a..example/"}, "url is no URL"),
+            ({"url": "https://xn--a.example/"}, "url is no URL"),
+            ({"url": f"https://example.com/{'x' * 3000}"}, "must be a URL such as"),
+            ({"url": "https://192.0.2.1/", "token": "a\nHost: b"}, "token must be"),
+            ({"url": "https://192.0.2.1/", "token": "whsec_??"}, "token is not base64"),
+            (
+                {"url": "https://192.0.2.1/", "authentication": {"scheme": "A\r\nB"}},
+                "authentication.scheme must be",
+            ),
+            ({"url": "https://192.0.2.1/", "id": "x" * 200}, "id must be"),
+        ):
+            message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Go."}]}
+            configuration = {"taskPushNotificationConfig": config}
+            reply = await ask(helper, "SendMessage", message=message, configuration=configuration)
+            assert reply["error"]["code"] == -32602
+            assert words in reply["error"]["message"]
+            assert "hunter2" not in reply["error"]["message"]
+            assert not await helper.memory()
 
 
 async def test_another_process_goes_on_where_one_left() -> None:

@@ -29,7 +29,7 @@ from a2a.types import (
 from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 from google.protobuf.json_format import ParseDict
 from starlette.applications import Starlette
-from support.a2a_wires import Wire, client_over, over_each_wire
+from support.a2a_wires import USUAL, Wire, client_over, over_each_wire
 from support.in_process_server import in_process
 
 from diptych.a2a import extension
@@ -134,25 +134,19 @@ async def test_a_stream_tells_task_work_pieces_and_end_in_that_order(wire: Wire)
     ]
 
 
-@over_each_wire
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(HELLO, id="in pieces"),
-        pytest.param([*HELLO[:2], ("agent_response", "Hello")], id="with a rest"),
-        pytest.param(HELLO[-1:], id="not streamed"),
-        pytest.param([("text", "no"), ("answer_reset", None), *HELLO[1:]], id="started over"),
-    ],
-)
-async def test_adk_gets_the_whole_answer_in_the_last_update_of_it(
-    wire: Wire, script: list[tuple[str, Any]]
-) -> None:
+async def test_adk_gets_the_whole_answer_in_the_last_update_of_it() -> None:
     asked = message("hi")
     asked.message.parts[0].metadata["is_user_input"] = True
-    async with client_of(wire, ScriptedRuns(*script, ("completed", None))) as client:
-        events = await heard(client, asked)
-    assert ended_with(events) == ("Hello", False, True)
-    assert put_together(events) == ["Hello"]
+    for script in (
+        HELLO,
+        [*HELLO[:2], ("agent_response", "Hello")],  # a rest that was not streamed
+        HELLO[-1:],
+        [("text", "no"), ("answer_reset", None), *HELLO[1:]],
+    ):
+        async with client_of(USUAL, ScriptedRuns(*script, ("completed", None))) as client:
+            events = await heard(client, asked)
+        assert ended_with(events) == ("Hello", False, True)
+        assert put_together(events) == ["Hello"]
 
 
 def ended_with(events: Sequence[StreamResponse]) -> tuple[str, bool, bool]:
@@ -170,24 +164,22 @@ def put_together(events: Sequence[StreamResponse]) -> list[str]:
     return ["".join(part.text for part in artifact.parts) for artifact in task.artifacts]
 
 
+ENDS = {
+    "max_steps": TaskState.TASK_STATE_FAILED,
+    "failed": TaskState.TASK_STATE_FAILED,
+    "aborted": TaskState.TASK_STATE_CANCELED,
+}
+
+
 @over_each_wire
-@pytest.mark.parametrize(
-    ("end", "state"),
-    [
-        ("max_steps", TaskState.TASK_STATE_FAILED),
-        ("failed", TaskState.TASK_STATE_FAILED),
-        ("aborted", TaskState.TASK_STATE_CANCELED),
-    ],
-)
-async def test_each_end_of_a_run_is_a_state_with_its_words(
-    wire: Wire, end: str, state: TaskState
-) -> None:
-    async with client_of(wire, ScriptedRuns(("offered", ""), (end, "a reason"))) as client:
-        events = await heard(client, message("hi"))
-        task = await client.get_task(GetTaskRequest(id="run-1"))
-    for status in (events[-1].status_update.status, task.status):
-        assert status.state == state
-        assert status.message.parts[0].text == "a reason"
+async def test_each_end_of_a_run_is_a_state_with_its_words(wire: Wire) -> None:
+    for end, state in ENDS.items():
+        async with client_of(wire, ScriptedRuns(("offered", ""), (end, "a reason"))) as client:
+            events = await heard(client, message("hi"))
+            task = await client.get_task(GetTaskRequest(id="run-1"))
+        for status in (events[-1].status_update.status, task.status):
+            assert status.state == state
+            assert status.message.parts[0].text == "a reason"
 
 
 @over_each_wire

@@ -7,23 +7,22 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
+from itertools import product
 from typing import Any, cast
 
 import httpx
 import pytest
 from starlette.applications import Starlette
 from support.a2a_wires import WIRES, Wire, over_each_wire
-from support.face import Face, error_of, face
+from support.face import Face, access_of, as_, error_of, face
 from support.stack import frames
 
 from diptych.a2a import extension
 from diptych.a2a.routes import a2a_routes
-from diptych.access.bearer import Authenticator
-from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.grants import Right
 from diptych.access.limits import Limits
 from diptych.core.codec import Record
 from diptych.core.errors import NotAnswered, StoreError, StoreFull, SubjectOverloaded
-from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.ports.entries import RunEntry
@@ -93,18 +92,7 @@ def error_over(wire: Wire, reply: httpx.Response, code: int, status: int) -> dic
     return error
 
 
-def policy() -> AccessPolicy:
-    async def refresh(_: str) -> None: ...
-
-    names = ("ada", "bob", "auditor")
-    keys = Authenticator(list, {n: (lambda n=n: f"key-of-{n}") for n in names})
-    may_ask = Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK}))
-    may_read = Grant((Grantee("key", "auditor"),), frozenset({Right.READ}))
-    return AccessPolicy(keys, lambda: [may_ask, may_read], refresh, "helper", [].append)
-
-
-def as_(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer key-of-{name}"}
+RIGHTS = {"ada": {Right.ASK}, "bob": {Right.ASK}, "auditor": {Right.READ}}
 
 
 async def the_run_of(helper: Face, who: str) -> str:
@@ -113,30 +101,30 @@ async def the_run_of(helper: Face, who: str) -> str:
     return str(reply.json()["id"])
 
 
-@over_each_wire
-async def test_a_foreign_task_is_the_same_as_an_unknown_one(wire: Wire) -> None:
-    async with face(access=policy()) as helper:
+async def test_a_foreign_task_is_the_same_as_an_unknown_one() -> None:
+    async with face(access=access_of(RIGHTS)) as helper:
         foreign = await the_run_of(helper, "ada")
         unknown = f"{foreign[:-4]}ffff"
-        assert "secret" in (await ask(helper.http, wire, "get", foreign, as_("ada"))).text
-        for what in ("get", "cancel", "subscribe", "send", "stream"):
-            texts = []
-            for task_id in (foreign, unknown):
-                is_message = what in ("send", "stream")
-                asked = said(wire, taskId=task_id) if is_message else task_id
-                reply = await ask(helper.http, wire, what, asked, as_("bob"))
-                error_over(wire, reply, -32001, 404)
-                if wire == OLDER_REST:
-                    assert (reply.json()["code"], reply.json()["type"]) == (
-                        -32001,
-                        "TaskNotFoundError",
-                    )
-                texts.append(reply.text.replace(task_id, ""))
-            assert texts[0] == texts[1], what
+        for wire in WIRES:
+            assert "secret" in (await ask(helper.http, wire, "get", foreign, as_("ada"))).text
+            for what in ("get", "cancel", "subscribe", "send", "stream"):
+                texts = []
+                for task_id in (foreign, unknown):
+                    is_message = what in ("send", "stream")
+                    asked = said(wire, taskId=task_id) if is_message else task_id
+                    reply = await ask(helper.http, wire, what, asked, as_("bob"))
+                    error_over(wire, reply, -32001, 404)
+                    if wire == OLDER_REST:
+                        assert (reply.json()["code"], reply.json()["type"]) == (
+                            -32001,
+                            "TaskNotFoundError",
+                        )
+                    texts.append(reply.text.replace(task_id, ""))
+                assert texts[0] == texts[1], what
 
 
 async def test_rest_lists_no_foreign_tasks() -> None:
-    async with face(access=policy()) as helper:
+    async with face(access=access_of(RIGHTS)) as helper:
         await the_run_of(helper, "ada")
         for who, sees in (("bob", False), ("ada", True), ("auditor", True)):
             headers = as_(who) | {"A2A-Version": "1.0"}
@@ -150,7 +138,7 @@ async def test_who_may_only_read_starts_and_cancels_nothing_and_that_is_on_the_a
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "diptych.audit")
-    async with face(access=policy()) as helper:
+    async with face(access=access_of(RIGHTS)) as helper:
         run_id = await the_run_of(helper, "ada")
         assert "secret" in (await ask(helper.http, wire, "get", run_id, as_("auditor"))).text
         for what in ("send", "stream"):
@@ -165,7 +153,7 @@ async def test_who_may_only_read_starts_and_cancels_nothing_and_that_is_on_the_a
 
 @over_each_wire
 async def test_a_callers_limit_is_said_with_when_to_try_again(wire: Wire) -> None:
-    async with face(access=policy(), limits=Limits(runs_per_minute=1)) as helper:
+    async with face(access=access_of(RIGHTS), limits=Limits(runs_per_minute=1)) as helper:
         await ask(helper.http, wire, "send", said(wire), as_("ada"))
         reply = await ask(helper.http, wire, "send", said(wire, message_id="m-2"), as_("ada"))
         error = error_over(wire, reply, -32603, 429)
@@ -185,12 +173,12 @@ async def test_a_message_that_comes_again_over_another_wire_is_the_same_task() -
         assert "messageId" in error_of(other, 400)["message"]
 
 
-@over_each_wire
-@pytest.mark.parametrize("header", ["A2A-Extensions", "X-A2A-Extensions"])
-async def test_the_extension_is_named_to_who_activates_it(wire: Wire, header: str) -> None:
+async def test_the_extension_is_named_to_who_activates_it() -> None:
     async with face() as helper:
-        reply = await ask(helper.http, wire, "send", said(wire), {header: TERMS})
-        assert reply.headers.get(header) == TERMS
+        for wire in WIRES:
+            for header in ("A2A-Extensions", "X-A2A-Extensions"):
+                reply = await ask(helper.http, wire, "send", said(wire), {header: TERMS})
+                assert reply.headers.get(header) == TERMS
 
 
 @over_each_wire
@@ -203,49 +191,47 @@ async def test_who_activates_the_extension_is_told_events(wire: Wire) -> None:
             assert any('"event":' in json.dumps(each.json) for each in told) == has_events
 
 
-@pytest.mark.parametrize("version", ["", "0.2.6"])
-async def test_a_request_that_names_no_version_or_an_older_one_is_one_of_0_3(version: str) -> None:
-    headers = {"A2A-Version": version}
+async def test_a_request_that_names_no_version_or_an_older_one_is_one_of_0_3() -> None:
     async with face() as helper:
-        for wire in (OLDER_RPC, OLDER_REST):
-            reply = await ask(helper.http, wire, "send", said(wire), headers)
+        for version in ("", "0.2.6"):
+            headers = {"A2A-Version": version}
+            for wire in (OLDER_RPC, OLDER_REST):
+                reply = await ask(helper.http, wire, "send", said(wire), headers)
+                assert "Hello!" in reply.text
+            newer = [await ask(helper.http, wire, "get", "x", headers) for wire in WIRES[:2]]
+            assert newer[0].json()["error"]["code"] == -32009
+            assert "version" in error_of(newer[1], 400)["message"]
+
+
+async def test_push_notifications_are_refused_by_their_own_error() -> None:
+    async with face() as helper:
+        for wire in WIRES:
+            push: dict[str, Any] = {"url": "http://x"}
+            named = {
+                ("JSONRPC", "1.0"): "taskPushNotificationConfig",
+                ("HTTP+JSON", "1.0"): "taskPushNotificationConfig",
+                OLDER_RPC: "pushNotificationConfig",
+                OLDER_REST: "pushNotification",
+            }[wire]
+            asked = said(wire) | {"configuration": {named: push}}
+            reply = await ask(helper.http, wire, "send", asked)
+            assert "Push" in error_over(wire, reply, -32003, 400)["message"]
+            assert await helper.house.runs.entries() == []
+
+
+async def test_a_body_of_very_many_values_is_refused_before_it_is_read_for_seconds() -> None:
+    async with face() as helper:
+        for wire in WIRES:
+            for many in ({"metadata": {"x": [{}] * 200_000}}, {"extensions": ["x"] * 200_000}):
+                begun = time.process_time()
+                reply = await ask(helper.http, wire, "send", said(wire, **many))
+                took = time.process_time() - begun
+                is_rpc = wire[0] == "JSONRPC"
+                error = reply.json()["error"] if is_rpc else error_of(reply, 400)
+                assert "values" in error["message"]
+                assert took < 1
+            reply = await ask(helper.http, wire, "send", said(wire, "a,b:[c]" * 100_000))
             assert "Hello!" in reply.text
-        newer = [await ask(helper.http, wire, "get", "x", headers) for wire in WIRES[:2]]
-        assert newer[0].json()["error"]["code"] == -32009
-        assert "version" in error_of(newer[1], 400)["message"]
-
-
-@over_each_wire
-async def test_push_notifications_are_refused_by_their_own_error(wire: Wire) -> None:
-    push: dict[str, Any] = {"url": "http://x"}
-    named = {
-        ("JSONRPC", "1.0"): "taskPushNotificationConfig",
-        ("HTTP+JSON", "1.0"): "taskPushNotificationConfig",
-        OLDER_RPC: "pushNotificationConfig",
-        OLDER_REST: "pushNotification",
-    }[wire]
-    async with face() as helper:
-        asked = said(wire) | {"configuration": {named: push}}
-        reply = await ask(helper.http, wire, "send", asked)
-        assert "Push" in error_over(wire, reply, -32003, 400)["message"]
-        assert await helper.house.runs.entries() == []
-
-
-@over_each_wire
-async def test_a_body_of_very_many_values_is_refused_before_it_is_read_for_seconds(
-    wire: Wire,
-) -> None:
-    async with face() as helper:
-        for many in ({"metadata": {"x": [{}] * 200_000}}, {"extensions": ["x"] * 200_000}):
-            begun = time.process_time()
-            reply = await ask(helper.http, wire, "send", said(wire, **many))
-            took = time.process_time() - begun
-            is_rpc = wire[0] == "JSONRPC"
-            error = reply.json()["error"] if is_rpc else error_of(reply, 400)
-            assert "values" in error["message"]
-            assert took < 1
-        reply = await ask(helper.http, wire, "send", said(wire, "a,b:[c]" * 100_000))
-        assert "Hello!" in reply.text
 
 
 class FailingRuns:
@@ -281,26 +267,26 @@ def client_of(runs: FailingRuns) -> httpx.AsyncClient:
 
 
 FAILURES = [
-    pytest.param(SubjectOverloaded("too much", retry_after=2), 429, "2", id="no room for one"),
-    pytest.param(StoreFull("OOM secret"), 503, "10", id="a full store"),
-    pytest.param(NotAnswered("secret"), 503, "2", id="an owner that does not answer"),
-    pytest.param(ZeroDivisionError("secret"), 500, None, id="a bug"),
+    (SubjectOverloaded("too much", retry_after=2), 429, "2"),
+    (StoreFull("OOM secret"), 503, "10"),
+    (NotAnswered("secret"), 503, "2"),
+    (ZeroDivisionError("secret"), 500, None),
 ]
 
 
 @over_each_wire
-@pytest.mark.parametrize(("failure", "status", "after"), FAILURES)
 async def test_inner_failures_have_a_status_and_keep_their_detail_to_themselves(
-    wire: Wire, failure: Exception, status: int, after: str | None
+    wire: Wire,
 ) -> None:
-    async with client_of(FailingRuns(failure)) as http:
-        for what in ("send", "stream", "get", "cancel", "subscribe"):
-            asked = said(wire) if what in ("send", "stream") else "run-1"
-            reply = await ask(http, wire, what, asked)
-            error_over(wire, reply, -32603, status)
-            assert "secret" not in reply.text
-            if wire[0] == "HTTP+JSON":
-                assert reply.headers.get("Retry-After") == after
+    for failure, status, after in FAILURES:
+        async with client_of(FailingRuns(failure)) as http:
+            for what in ("send", "stream", "get", "cancel", "subscribe"):
+                asked = said(wire) if what in ("send", "stream") else "run-1"
+                reply = await ask(http, wire, what, asked)
+                error_over(wire, reply, -32603, status)
+                assert "secret" not in reply.text
+                if wire[0] == "HTTP+JSON":
+                    assert reply.headers.get("Retry-After") == after
 
 
 @over_each_wire
@@ -318,38 +304,32 @@ async def test_a_stream_that_breaks_says_so_and_keeps_the_detail_to_itself(wire:
 DEEP = json.loads('{"a":' * 150 + "1" + "}" * 150)
 
 
-@over_each_wire
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param({"contextId": 5}, id="a number as a text"),
-        pytest.param({"contextId": "a/b"}, id="a context id with a slash"),
-        pytest.param({"messageId": ""}, id="no message id"),
-        pytest.param({"role": "ROLE_AGENT"}, id="the agent's role"),
-        pytest.param({"metadata": {TERMS: {"deadline": 0}}}, id="a deadline of nothing"),
-        pytest.param({"parts": [{"text": " "}], "content": [{"text": " "}]}, id="blank text"),
-        pytest.param({"metadata": DEEP}, id="too deep"),
-        pytest.param(
-            {
-                "parts": [{"kind": "file", "file": {"bytes": "a"}, "raw": "a"}],
-                "content": [{"file": {"fileWithBytes": "/w=="}}],
-            },
-            id="a file that is no base64",
-        ),
-    ],
-)
-async def test_a_message_of_the_wrong_form_is_an_error_and_no_broken_stream(
-    wire: Wire, change: dict[str, Any]
-) -> None:
+CHANGES: list[dict[str, Any]] = [
+    {"contextId": 5},
+    {"contextId": "a/b"},
+    {"messageId": ""},
+    {"role": "ROLE_AGENT"},
+    {"metadata": {TERMS: {"deadline": 0}}},
+    {"parts": [{"text": " "}], "content": [{"text": " "}]},
+    {"metadata": DEEP},
+    {
+        "parts": [{"kind": "file", "file": {"bytes": "a"}, "raw": "a"}],
+        "content": [{"file": {"fileWithBytes": "/w=="}}],
+    },
+]
+
+
+async def test_a_message_of_the_wrong_form_is_an_error_and_no_broken_stream() -> None:
     async with face() as helper:
-        for what in ("send", "stream"):
-            asked = said(wire)
-            asked["message"] |= change
-            reply = await ask(helper.http, wire, what, asked)
-            if wire[0] == "HTTP+JSON":
-                error_of(reply, 400)
-            else:
-                codes = (-32602, -32005, *((-32600, -32603) if wire[1] == "0.3" else ()))
-                body = json.loads(reply.text.rpartition("data: ")[2])
-                assert body["error"]["code"] in codes, body
+        for wire, change in product(WIRES, CHANGES):
+            for what in ("send", "stream"):
+                asked = said(wire)
+                asked["message"] |= change
+                reply = await ask(helper.http, wire, what, asked)
+                if wire[0] == "HTTP+JSON":
+                    error_of(reply, 400)
+                else:
+                    codes = (-32602, -32005, *((-32600, -32603) if wire[1] == "0.3" else ()))
+                    body = json.loads(reply.text.rpartition("data: ")[2])
+                    assert body["error"]["code"] in codes, body
         assert await helper.house.runs.entries() == []

@@ -273,14 +273,14 @@ def test_of_one_issuer_platform_and_agent_may_each_have_an_audience() -> None:
             asked.subject([f"Bearer {token(aud=audience)}"])
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.text(max_size=300))
 def test_no_credential_breaks_it(text: str) -> None:
     with pytest.raises(Unauthorized):
         authenticator(ci="s3cret-key-of-ci").subject([f"Bearer {text}"])
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60))
 def test_no_token_breaks_it(head: bytes, body: bytes, mac: bytes) -> None:
     parts = [base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (head, body, mac)]
@@ -288,7 +288,7 @@ def test_no_token_breaks_it(head: bytes, body: bytes, mac: bytes) -> None:
         authenticator().subject([f"Bearer {'.'.join(parts)}"])
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
@@ -300,7 +300,7 @@ def test_no_claim_breaks_it(value: Any) -> None:
     for claim in ("iss", "aud", "exp", "nbf", "sub", "groups"):
         try:
             forged = jwt.api_jws.encode(
-                json.dumps(claims() | {claim: value}).encode(), RSA, "RS256", headers={"kid": "rsa"}
+                json.dumps(claims() | {claim: value}).encode(), ED, "EdDSA", headers={"kid": "ed"}
             )
         except (TypeError, ValueError):
             continue

@@ -75,7 +75,7 @@ class Replica:
         return (await self.budgets.used("-"))["perDay"][1]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     with redis_server() as server:
         yield server

@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -18,36 +17,25 @@ from a2a.types import (
     SubscribeToTaskRequest,
     TaskState,
 )
-from support.a2a_wires import Wire, client_over, over_each_wire
-from support.face import LOCAL, Face, face, openai_error
+from support.a2a_wires import USUAL, client_over
+from support.face import LOCAL, Face, access_of, as_, face, openai_error
 from support.stack import until
 
 from diptych.a2a.extension import URI
-from diptych.access.bearer import Authenticator
-from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.grants import Right
 from diptych.core.reading.strict_json import MAX_DEPTH
-from diptych.http.access_guard import AccessPolicy
 from diptych.policy.rules import Policy, Rule
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAY = '{"tool": "pay", "arguments": {"amount": 5}}'
 CALL = "call_1_1"
-GRANTS = [
-    Grant((Grantee("key", "ada"),), frozenset({Right.ASK})),
-    Grant((Grantee("key", "bob"),), frozenset({Right.ASK})),
-    Grant((Grantee("key", "eve"),), frozenset({Right.APPROVE, Right.ASK})),
-    Grant((Grantee("key", "lead"),), frozenset({Right.APPROVE})),
-    Grant((Grantee("key", "reader"),), frozenset({Right.READ})),
-]
-
-
-def access(**more: Any) -> AccessPolicy:
-    async def refresh(_: str) -> None: ...
-
-    names = ("ada", "bob", "eve", "lead", "reader")
-    keys = {name: (lambda name=name: f"key-of-{name}") for name in names}
-    policy = AccessPolicy(Authenticator(list, keys), lambda: GRANTS, refresh, "helper", [].append)
-    return replace(policy, **more)
+RIGHTS = {
+    "ada": {Right.ASK},
+    "bob": {Right.ASK},
+    "eve": {Right.APPROVE, Right.ASK},
+    "lead": {Right.APPROVE},
+    "reader": {Right.READ},
+}
 
 
 async def pay(amount: int) -> str:
@@ -62,10 +50,6 @@ async def asked(who: str = "", **more: Any) -> AsyncIterator[tuple[Face, str]]:
         run_id = reply.json()["id"]
         await until(lambda: helper.house.store._runs[run_id].awaits_input, 5)
         yield helper, run_id
-
-
-def as_(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer key-of-{name}"} if name else {}
 
 
 async def decide(helper: Face, run_id: str, body: Any, who: str = "", call: str = CALL) -> Any:
@@ -107,7 +91,7 @@ async def test_a_decision_is_on_record_with_its_reply_and_counts_once() -> None:
 
 
 async def test_what_others_wait_for_takes_no_place_in_a_callers_list() -> None:
-    async with asked("ada", access=access()) as (helper, run_id):
+    async with asked("ada", access=access_of(RIGHTS)) as (helper, run_id):
         for _ in range(3):
             reply = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_("bob"))
             other = reply.json()["id"]
@@ -120,20 +104,17 @@ async def test_what_others_wait_for_takes_no_place_in_a_callers_list() -> None:
                 assert found[0]["run_id"] == run_id
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "param"),
-    [
-        ({"decision": "perhaps"}, 400, "decision"),
-        ({"decision": "edit", "arguments": 5}, 400, "arguments"),
-        ({"decision": "edit"}, 400, "arguments"),
-        ({"decision": "replace", "call": {"tool": "nope"}}, 422, "call.tool"),
-        ({}, 400, "decision"),
-        ({"decision": "approve", "who": "me"}, 400, "who"),
-    ],
-)
-async def test_what_makes_no_sense_is_refused_by_its_path(body: Any, status: int, param: str):
+async def test_what_makes_no_sense_is_refused_by_its_path():
     async with asked() as (helper, run_id):
-        assert openai_error(await decide(helper, run_id, body), status)["param"] == param
+        for body, status, param in (
+            ({"decision": "perhaps"}, 400, "decision"),
+            ({"decision": "edit", "arguments": 5}, 400, "arguments"),
+            ({"decision": "edit"}, 400, "arguments"),
+            ({"decision": "replace", "call": {"tool": "nope"}}, 422, "call.tool"),
+            ({}, 400, "decision"),
+            ({"decision": "approve", "who": "me"}, 400, "who"),
+        ):
+            assert openai_error(await decide(helper, run_id, body), status)["param"] == param
 
 
 def nested(levels: int) -> Any:
@@ -171,7 +152,7 @@ async def test_unknown_runs_and_calls_are_not_found() -> None:
 
 
 async def test_only_who_may_approve_decides_and_foreign_runs_are_unknown() -> None:
-    async with asked("ada", access=access()) as (helper, run_id):
+    async with asked("ada", access=access_of(RIGHTS)) as (helper, run_id):
         approve = {"decision": "approve"}
         assert (await decide(helper, run_id, approve)).status_code == 401
         error = openai_error(await decide(helper, run_id, approve, "ada"), 403)
@@ -189,11 +170,11 @@ async def test_only_who_may_approve_decides_and_foreign_runs_are_unknown() -> No
 
 async def test_nobody_approves_its_own_run_unless_the_manifest_says_so() -> None:
     approve = {"decision": "approve"}
-    async with asked("eve", access=access()) as (helper, run_id):
+    async with asked("eve", access=access_of(RIGHTS)) as (helper, run_id):
         error = openai_error(await decide(helper, run_id, approve, "eve"), 403)
         assert "somebody else must" in error["message"]
         assert (await run_of(helper, run_id, "eve"))["status"] == "input-required"
-    async with asked("eve", access=access(approves_own=True)) as (helper, run_id):
+    async with asked("eve", access=access_of(RIGHTS, approves_own=True)) as (helper, run_id):
         assert (await decide(helper, run_id, approve, "eve")).status_code == 200
 
 
@@ -207,7 +188,9 @@ async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either(
     params = {"message": message, "configuration": {"returnImmediately": True}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
     tools = {"pay": pay}
-    async with face(PAY, "{}", "Paid.", tools=tools, policy=ASK, access=access()) as helper:
+    async with face(
+        PAY, "{}", "Paid.", tools=tools, policy=ASK, access=access_of(RIGHTS)
+    ) as helper:
         headers = as_("eve") | {"A2A-Version": "1.0"}
         task = (await helper.http.post("/a2a", json=body, headers=headers)).json()["result"]
         run_id = task["task"]["id"]
@@ -229,7 +212,7 @@ async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either(
 async def test_who_may_not_decide_is_audited(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "diptych.audit")
     approve = {"decision": "approve"}
-    async with asked("eve", access=access()) as (helper, run_id):
+    async with asked("eve", access=access_of(RIGHTS)) as (helper, run_id):
         for who in ("eve", "reader", "bob"):
             await decide(helper, run_id, approve, who)
         await decide(helper, run_id, {"decision": "edit"}, "reader")
@@ -249,7 +232,7 @@ async def test_who_may_not_decide_is_audited(caplog: pytest.LogCaptureFixture) -
 async def test_a_decision_of_which_nobody_knows_is_audited_when_the_agent_ends(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    async with asked("ada", access=access()) as (helper, run_id):
+    async with asked("ada", access=access_of(RIGHTS)) as (helper, run_id):
         sent = asyncio.Event()
 
         async def lose(*_: Any) -> None:
@@ -300,17 +283,16 @@ async def test_a_chat_is_told_that_a_call_waits_in_a_valid_chunk() -> None:
         assert "Paid" in text
 
 
-@over_each_wire
-async def test_a_task_is_input_required_while_a_call_waits(wire: Wire) -> None:
+async def test_a_task_is_input_required_while_a_call_waits() -> None:
     message = Message(message_id="m", role=Role.ROLE_USER, parts=[Part(text="hi")])
     async with face(PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK) as helper:
         http = httpx.AsyncClient(transport=httpx.ASGITransport(helper.app), base_url=LOCAL)
-        client = await client_over(wire, http, LOCAL, streaming=False)
+        client = await client_over(USUAL, http, LOCAL, streaming=False)
         [event] = [e async for e in client.send_message(SendMessageRequest(message=message))]
         assert event.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
         asked = event.task.status.message.parts[0].text
         assert asked.startswith("the call call_1_1 waits for approval: money\n")
-        streaming = await client_over(wire, http, LOCAL)
+        streaming = await client_over(USUAL, http, LOCAL)
         states = []
 
         async def follow() -> None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from support.face import HI, error_of, face, openai_error
 
 CHAT, RUNS, A2A = "/v1/chat/completions", "/v1/runs", "/a2a"
@@ -22,55 +21,46 @@ def said(*roles: str) -> dict[str, Any]:
 
 
 CONVERSATIONS = [
-    pytest.param({"messages": []}, "messages", id="no messages"),
-    pytest.param(said("king"), "messages[0].role", id="an unknown role"),
-    pytest.param(said("system"), "messages", id="no user message"),
-    pytest.param(user(" \n\t"), "messages[0].content", id="blank content"),
-    pytest.param(user([{"type": "text"}]), "messages[0].content[0].text", id="a part without text"),
-    pytest.param(said(*["user"] * 10_000), "messages", id="10,000 messages"),
-    pytest.param(user("hi", session_id="a/b"), "session_id", id="a session id with a slash"),
+    ({"messages": []}, "messages"),
+    (said("king"), "messages[0].role"),
+    (said("system"), "messages"),
+    (user(" \n\t"), "messages[0].content"),
+    (user([{"type": "text"}]), "messages[0].content[0].text"),
+    (said(*["user"] * 10_000), "messages"),
+    (user("hi", session_id="a/b"), "session_id"),
 ]
 
 
-@pytest.mark.parametrize(("body", "param"), CONVERSATIONS)
-async def test_a_conversation_of_the_wrong_form_is_refused(
-    body: dict[str, Any], param: str
-) -> None:
+async def test_a_conversation_of_the_wrong_form_is_refused() -> None:
     async with face() as helper:
-        for path in (CHAT, RUNS):
-            response = await helper.http.post(path, json=body)
-            assert openai_error(response, 400)["param"] == param
+        for body, param in CONVERSATIONS:
+            for path in (CHAT, RUNS):
+                response = await helper.http.post(path, json=body)
+                assert openai_error(response, 400)["param"] == param
         assert await helper.house.runs.entries() == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "code", "param"),
-    [
-        pytest.param({"model": "gpt-5"}, 404, "model_not_found", "model", id="another model"),
-        pytest.param({"stream": "yes"}, 400, "invalid_type", "stream", id="stream in words"),
-        pytest.param({"n": 2}, 400, "invalid_value", "n", id="two answers"),
-        pytest.param(
-            {"on_disconnect": "explode"}, 400, "invalid_value", "on_disconnect", id="on_disconnect"
-        ),
-        *(
-            pytest.param({name: value}, 400, "unsupported_parameter", name, id=f"a caller's {name}")
-            for name, value in {
-                "tools": [{"type": "function"}],
-                "functions": [{"name": "f"}],
-                "output_schema": {"type": "object"},
-                "budget": {"tokens": 1},
-                "audio": {"voice": "x"},
-            }.items()
-        ),
-    ],
-)
-async def test_a_field_that_a_chat_cannot_have_is_refused(
-    fields: dict[str, Any], status: int, code: str, param: str
-) -> None:
+async def test_a_field_that_a_chat_cannot_have_is_refused() -> None:
     async with face() as helper:
-        response = await helper.http.post(CHAT, json={**HI, **fields})
-        error = openai_error(response, status)
-        assert (error["code"], error["param"]) == (code, param)
+        for fields, status, code, param in (
+            ({"model": "gpt-5"}, 404, "model_not_found", "model"),
+            ({"stream": "yes"}, 400, "invalid_type", "stream"),
+            ({"n": 2}, 400, "invalid_value", "n"),
+            ({"on_disconnect": "explode"}, 400, "invalid_value", "on_disconnect"),
+            *(
+                ({name: value}, 400, "unsupported_parameter", name)
+                for name, value in {
+                    "tools": [{"type": "function"}],
+                    "functions": [{"name": "f"}],
+                    "output_schema": {"type": "object"},
+                    "budget": {"tokens": 1},
+                    "audio": {"voice": "x"},
+                }.items()
+            ),
+        ):
+            response = await helper.http.post(CHAT, json={**HI, **fields})
+            error = openai_error(response, status)
+            assert (error["code"], error["param"]) == (code, param)
         assert await helper.house.runs.entries() == []
 
 
@@ -87,69 +77,60 @@ async def test_what_is_wrong_is_said_in_our_own_words() -> None:
             assert openai_error(response, 400)["message"] == message
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        pytest.param({}, "invalid_request", id="nothing"),
-        pytest.param({"input": "hi", **HI}, "invalid_request", id="input and messages"),
-        pytest.param({"input": "hi", "colour": 1}, "unknown_parameter", id="an unknown field"),
-        pytest.param(
-            {"input": "hi", "budget": {"tokens": 0}}, "invalid_value", id="a budget of nothing"
-        ),
-    ],
-)
-async def test_a_run_of_the_wrong_form_is_refused(body: dict[str, Any], code: str) -> None:
+async def test_a_run_of_the_wrong_form_is_refused() -> None:
     async with face() as helper:
-        response = await helper.http.post(RUNS, json=body)
-        assert openai_error(response, 400)["code"] == code
+        for body, code in (
+            ({}, "invalid_request"),
+            ({"input": "hi", **HI}, "invalid_request"),
+            ({"input": "hi", "colour": 1}, "unknown_parameter"),
+            ({"input": "hi", "budget": {"tokens": 0}}, "invalid_value"),
+        ):
+            response = await helper.http.post(RUNS, json=body)
+            assert openai_error(response, 400)["code"] == code
         assert await helper.house.runs.entries() == []
 
 
 RAW = [
-    pytest.param(b"", id="nothing"),
-    pytest.param(b"[]", id="a list"),
-    pytest.param(b'{"messages": NaN}', id="NaN"),
-    pytest.param(b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}', id="invalid UTF-8"),
-    pytest.param(
-        b'{"messages": [{"role": "user", "content": "\\ud800"}]}', id="half a surrogate pair"
-    ),
-    pytest.param(b'{"messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", id="deep lists"),
-    pytest.param(json.dumps(HI).encode("utf-16"), id="UTF-16"),
+    b"",
+    b"[]",
+    b'{"messages": NaN}',
+    b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}',
+    b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+    b'{"messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+    json.dumps(HI).encode("utf-16"),
 ]
 
 
-@pytest.mark.parametrize("body", RAW)
-async def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
+async def test_a_body_that_is_no_json_object_is_refused() -> None:
     async with face() as helper:
-        for path in (CHAT, RUNS):
-            response = await helper.http.post(path, content=body, headers=JSON)
-            assert openai_error(response, 400)["code"] == "invalid_json"
-        headers = {**JSON, "A2A-Version": "1.0"}
-        response = await helper.http.post(A2A, content=body, headers=headers)
-        assert response.status_code == 200, response.text
-        assert response.json()["error"]["code"] in (-32700, -32600)
-        for path, as_sent in ((REST, headers), (OLDER_REST, JSON)):
-            error_of(await helper.http.post(path, content=body, headers=as_sent), 400)
+        for body in RAW:
+            for path in (CHAT, RUNS):
+                response = await helper.http.post(path, content=body, headers=JSON)
+                assert openai_error(response, 400)["code"] == "invalid_json"
+            headers = {**JSON, "A2A-Version": "1.0"}
+            response = await helper.http.post(A2A, content=body, headers=headers)
+            assert response.status_code == 200, response.text
+            assert response.json()["error"]["code"] in (-32700, -32600)
+            for path, as_sent in ((REST, headers), (OLDER_REST, JSON)):
+                error_of(await helper.http.post(path, content=body, headers=as_sent), 400)
         assert await helper.house.runs.entries() == []
 
 
 MESSAGE = '{"role": "user", "content": "hi"}'
 TWICE = [
-    pytest.param(
-        CHAT, f'{{"messages": [{MESSAGE[:-1]}, "content" : "no"}}]}}', "content", id="message"
-    ),
-    pytest.param(RUNS, '{"input": "hi", "input": "no"}', "input", id="run"),
-    pytest.param(RUNS, r'{"input": "\u003a", "input": "no"}', "input", id="colon escaped"),
+    (CHAT, f'{{"messages": [{MESSAGE[:-1]}, "content" : "no"}}]}}', "content"),
+    (RUNS, '{"input": "hi", "input": "no"}', "input"),
+    (RUNS, r'{"input": "\u003a", "input": "no"}', "input"),
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "key"), TWICE)
-async def test_a_key_that_stands_twice_is_refused(path: str, body: str, key: str) -> None:
+async def test_a_key_that_stands_twice_is_refused() -> None:
     """A proxy that checks the first must not have checked another one than is used."""
     async with face() as helper:
-        error = openai_error(await helper.http.post(path, content=body, headers=JSON), 400)
-        assert error["code"] == "invalid_json"
-        assert f'the key "{key}" appears twice in one object' in error["message"]
+        for path, body, key in TWICE:
+            error = openai_error(await helper.http.post(path, content=body, headers=JSON), 400)
+            assert error["code"] == "invalid_json"
+            assert f'the key "{key}" appears twice in one object' in error["message"]
         assert await helper.house.runs.entries() == []
 
 
@@ -167,22 +148,18 @@ async def test_so_is_a_key_that_stands_twice_in_a2a() -> None:
             assert problem in error_of(response, 400)["message"]
 
 
-CODINGS = [
-    pytest.param({"Content-Encoding": "gzip"}, 415, id="gzip"),
-    pytest.param({"Transfer-Encoding": "gzip, chunked"}, 501, id="gzip on the way"),
-]
+CODINGS = [({"Content-Encoding": "gzip"}, 415), ({"Transfer-Encoding": "gzip, chunked"}, 501)]
 
 
-@pytest.mark.parametrize(("headers", "status"), CODINGS)
-@pytest.mark.parametrize("path", [CHAT, RUNS, A2A, REST])
-async def test_a_body_that_says_it_is_coded_is_refused(
-    path: str, headers: dict[str, str], status: int
-) -> None:
+async def test_a_body_that_says_it_is_coded_is_refused() -> None:
     """A proxy that decodes it would check another body than is used."""
     async with face() as helper:
-        for given in (headers, [*headers.items(), *((name, "identity") for name in headers)]):
-            response = await helper.http.post(path, json=HI, headers=given)
-            error_of(response, status)
+        for headers, status in CODINGS:
+            twice = [*headers.items(), *((name, "identity") for name in headers)]
+            for path in (CHAT, RUNS, A2A, REST):
+                for given in (headers, twice):
+                    response = await helper.http.post(path, json=HI, headers=given)
+                    error_of(response, status)
         assert await helper.house.runs.entries() == []
         ok = await helper.http.post(CHAT, json=HI, headers={"Content-Encoding": "identity"})
         assert ok.status_code == 200
@@ -195,79 +172,63 @@ async def in_pieces(size: int) -> AsyncIterator[bytes]:
     yield b'"}]}'
 
 
-@pytest.mark.parametrize("path", [CHAT, RUNS, A2A, REST, OLDER_REST])
-async def test_a_body_over_1_mib_is_refused_whether_its_length_is_known_or_not(path: str) -> None:
+async def test_a_body_over_1_mib_is_refused_whether_its_length_is_known_or_not() -> None:
     async with face() as helper:
-        for content in (b" " * (MEBIBYTE + 1), in_pieces(2 * MEBIBYTE)):
-            response = await helper.http.post(path, content=content, headers=JSON)
-            assert "1 MiB" in str(error_of(response, 413))
-        assert await helper.house.runs.entries() == []
-
-
-@pytest.mark.parametrize(
-    "media_type",
-    [
-        pytest.param("text/plain", id="text"),
-        pytest.param("application/jsonp", id="something like JSON"),
-        pytest.param("", id="nothing"),
-    ],
-)
-async def test_a_body_that_does_not_say_it_is_json_is_refused(media_type: str) -> None:
-    # A page of another origin can send these without asking (no preflight).
-    async with face() as helper:
-        content = json.dumps(HI)
-        headers = {"Content-Type": media_type}
         for path in (CHAT, RUNS, A2A, REST, OLDER_REST):
-            response = await helper.http.post(path, content=content, headers=headers)
-            error_of(response, 415)
+            for content in (b" " * (MEBIBYTE + 1), in_pieces(2 * MEBIBYTE)):
+                response = await helper.http.post(path, content=content, headers=JSON)
+                assert "1 MiB" in str(error_of(response, 413))
         assert await helper.house.runs.entries() == []
 
 
-@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/JSON"])
-async def test_a_body_that_says_it_is_json_in_another_way_is_read(media_type: str) -> None:
+async def test_a_body_that_does_not_say_it_is_json_is_refused() -> None:
     async with face() as helper:
-        headers = {"Content-Type": media_type}
-        response = await helper.http.post(CHAT, content=json.dumps(HI), headers=headers)
-        assert response.status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("header", "field"),
-    [
-        pytest.param("a b", None, id="a header with a blank"),
-        pytest.param("one", "two", id="a header and a field that differ"),
-    ],
-)
-async def test_a_session_header_of_the_wrong_form_is_refused(
-    header: str, field: str | None
-) -> None:
-    async with face() as helper:
-        body = HI if field is None else {**HI, "session_id": field}
-        for path in (CHAT, RUNS):
-            response = await helper.http.post(path, json=body, headers={"X-Session-ID": header})
-            assert openai_error(response, 400)["param"] == "session_id"
-
-
-@pytest.mark.parametrize("second", ["s", "other"])
-async def test_two_session_headers_are_refused_whatever_they_say(second: str) -> None:
-    async with face() as helper:
-        headers = [("X-Session-ID", "s"), ("x-session-id", second)]
-        for path in (CHAT, RUNS):
-            response = await helper.http.post(path, json=HI, headers=headers)
-            assert openai_error(response, 400)["param"] == "X-Session-ID"
+        for media_type in ("text/plain", "application/jsonp", ""):
+            content = json.dumps(HI)
+            headers = {"Content-Type": media_type}
+            for path in (CHAT, RUNS, A2A, REST, OLDER_REST):
+                response = await helper.http.post(path, content=content, headers=headers)
+                error_of(response, 415)
         assert await helper.house.runs.entries() == []
 
 
-@pytest.mark.parametrize("position", ["-1", "9" * 30, "\u0663"])
-async def test_a_position_that_is_no_number_is_refused(position: str) -> None:
+async def test_a_body_that_says_it_is_json_in_another_way_is_read() -> None:
     async with face() as helper:
-        run_id = (await helper.http.post(RUNS, json={"input": "hi"})).json()["id"]
-        path = f"/v1/runs/{run_id}/events"
-        headers = [(b"Last-Event-ID", position.encode())]
-        by_header = await helper.http.get(path, headers=headers)
-        by_query = await helper.http.get(path, params={"starting_after": position})
-        for response in (by_header, by_query):
-            assert openai_error(response, 400)["param"] == "starting_after"
+        for media_type in ("application/json; charset=utf-8", "Application/JSON"):
+            headers = {"Content-Type": media_type}
+            response = await helper.http.post(CHAT, content=json.dumps(HI), headers=headers)
+            assert response.status_code == 200
+
+
+async def test_a_session_header_of_the_wrong_form_is_refused() -> None:
+    async with face() as helper:
+        for header, field in (("a b", None), ("one", "two")):
+            body = HI if field is None else {**HI, "session_id": field}
+            for path in (CHAT, RUNS):
+                response = await helper.http.post(path, json=body, headers={"X-Session-ID": header})
+                assert openai_error(response, 400)["param"] == "session_id"
+
+
+async def test_two_session_headers_are_refused_whatever_they_say() -> None:
+    async with face() as helper:
+        for second in ("s", "other"):
+            headers = [("X-Session-ID", "s"), ("x-session-id", second)]
+            for path in (CHAT, RUNS):
+                response = await helper.http.post(path, json=HI, headers=headers)
+                assert openai_error(response, 400)["param"] == "X-Session-ID"
+        assert await helper.house.runs.entries() == []
+
+
+async def test_a_position_that_is_no_number_is_refused() -> None:
+    async with face() as helper:
+        for position in ("-1", "9" * 30, "\u0663"):
+            run_id = (await helper.http.post(RUNS, json={"input": "hi"})).json()["id"]
+            path = f"/v1/runs/{run_id}/events"
+            headers = [(b"Last-Event-ID", position.encode())]
+            by_header = await helper.http.get(path, headers=headers)
+            by_query = await helper.http.get(path, params={"starting_after": position})
+            for response in (by_header, by_query):
+                assert openai_error(response, 400)["param"] == "starting_after"
 
 
 METHODS = [
@@ -281,44 +242,39 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("method", ["PUT", "OPTIONS"])
-@pytest.mark.parametrize(("path", "methods"), METHODS)
-async def test_what_is_not_possible_names_all_that_is(path: str, methods: str, method: str) -> None:
+async def test_what_is_not_possible_names_all_that_is() -> None:
     async with face() as helper:
-        response = await helper.http.request(method, path, json={})
-        assert response.status_code == 405
-        assert ", ".join(sorted(response.headers["Allow"].split(", "))) == methods
+        for method in ("PUT", "OPTIONS"):
+            for path, methods in METHODS:
+                response = await helper.http.request(method, path, json={})
+                assert response.status_code == 405
+                assert ", ".join(sorted(response.headers["Allow"].split(", "))) == methods
 
 
-@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/v1/chat/completion", 404),
-        ("/nothing", 404),
-        ("/a2a/rest/nothing", 404),
-        ("/health", 405),
-        ("/.well-known/agent-card.json", 405),
-        (CHAT, 415),
-        (f"{RUNS}/x/cancel", 415),
-        (A2A, 415),
-        (REST, 415),
-    ],
-)
-async def test_a_path_that_is_not_there_is_said_before_the_kind_of_the_body(
-    path: str, status: int, headers: dict[str, str]
-) -> None:
+async def test_a_path_that_is_not_there_is_said_before_the_kind_of_the_body() -> None:
     async with face() as helper:
-        response = await helper.http.post(path, content=b"hi", headers=headers)
-        assert response.status_code == status
+        for headers in ({}, {"Content-Type": "text/plain"}):
+            for path, status in (
+                ("/v1/chat/completion", 404),
+                ("/nothing", 404),
+                ("/a2a/rest/nothing", 404),
+                ("/health", 405),
+                ("/.well-known/agent-card.json", 405),
+                (CHAT, 415),
+                (f"{RUNS}/x/cancel", 415),
+                (A2A, 415),
+                (REST, 415),
+            ):
+                response = await helper.http.post(path, content=b"hi", headers=headers)
+                assert response.status_code == status
 
 
-@pytest.mark.parametrize("path", [CHAT, RUNS, "/health", REST, "/page/page.js"])
-async def test_a_path_with_a_slash_too_many_leads_nowhere(path: str) -> None:
+async def test_a_path_with_a_slash_too_many_leads_nowhere() -> None:
     """A redirect would name the host that the caller named, and http, whatever is before us."""
     async with face() as helper:
-        for response in (
-            await helper.http.get(f"{path}/"),
-            await helper.http.post(f"{path}/", json=HI),
-        ):
-            error_of(response, 404)
+        for path in (CHAT, RUNS, "/health", REST, "/page/page.js"):
+            for response in (
+                await helper.http.get(f"{path}/"),
+                await helper.http.post(f"{path}/", json=HI),
+            ):
+                error_of(response, 404)

@@ -9,15 +9,13 @@ from typing import Any
 import httpx
 import pytest
 from support.doubles import ListeningModel
-from support.face import Face, face, openai_error, replicas
+from support.face import Face, access_of, as_, face, openai_error, replicas
 from support.redis_server import redis_server
 from support.stack import call, frames, until
 
-from diptych.access.bearer import Authenticator
-from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.grants import Right
 from diptych.core.errors import NotAnswered
 from diptych.core.run_settings import RunSettings
-from diptych.http.access_guard import AccessPolicy
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.manifest.settings import ChatConfig
 from diptych.policy.rules import Policy, Rule
@@ -98,25 +96,12 @@ def continued(choice: Mapping[str, Any], *results: str, **more: Any) -> dict[str
     return {**ASKED, "messages": [QUESTION, said, *given], **more}
 
 
-NAMES = ("ada", "bob", "reader")
-
-
-def access() -> AccessPolicy:
-    async def refresh(_: str) -> None: ...
-
-    keys = {name: (lambda name=name: f"key-of-{name}") for name in NAMES}
-    grants = [
-        Grant(tuple(Grantee("key", name) for name in NAMES[:2]), frozenset({Right.ASK})),
-        Grant((Grantee("key", "reader"),), frozenset({Right.READ})),
-    ]
-    return AccessPolicy(Authenticator(list, keys), lambda: grants, refresh, "helper", [].append)
-
-
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-@pytest.mark.parametrize("how", [{}, STREAMED], ids=["whole", "streamed"])
-@pytest.mark.parametrize("call_format", ["json", "native"])
+@pytest.mark.parametrize(
+    ("how", "call_format"), [({}, "json"), (STREAMED, "native")], ids=["whole", "streamed"]
+)
 async def test_calls_of_the_callers_tools_end_a_reply_and_their_results_continue_the_run(
     how: dict[str, Any], call_format: Any
 ) -> None:
@@ -207,36 +192,26 @@ MANY = [{"type": "function", "function": {"name": f"f{n}"}} for n in range(65)]
 LARGE = [{"type": "function", "function": {"name": "f", "description": "x" * 2**16}}]
 
 
-@pytest.mark.parametrize(
-    ("tools", "param"),
-    [
-        pytest.param([{"type": "function", "function": {"name": "echo"}}], "tools[0]", id="clash"),
-        pytest.param(
-            [{"type": "function", "function": {"name": "result__read"}}], "tools[0]", id="built in"
-        ),
-        pytest.param(MANY, "tools", id="too many"),
-        pytest.param(LARGE, "tools", id="too large"),
-        pytest.param([TOOLS[1], TOOLS[1]], "tools[1].function.name", id="twice"),
-        pytest.param(
-            [{"type": "function", "function": {"name": "a b"}}],
-            "tools[0].function.name",
-            id="no name",
-        ),
-        pytest.param([{"type": "web_search"}], "tools[0]", id="no function"),
-        pytest.param(
-            [{"type": "function", "function": {"name": "f", "parameters": {"type": "odd"}}}],
-            "tools[0].function.parameters.type",
-            id="no schema",
-        ),
-    ],
-)
-async def test_tools_that_cannot_be_offered_are_refused(tools: Any, param: str) -> None:
+async def test_tools_that_cannot_be_offered_are_refused() -> None:
     async with agent() as helper:
-        reply = await ask(helper, {**ASKED, "tools": tools})
-        assert openai_error(reply, 400)["param"] == param
-        flat = [{**each.get("function", {}), "type": each["type"]} for each in tools]
-        reply = await helper.http.post(RESPONSES, json={"input": "hi", "tools": flat})
-        assert openai_error(reply, 400)["param"] == param.replace(".function", "")
+        for tools, param in (
+            ([{"type": "function", "function": {"name": "echo"}}], "tools[0]"),
+            ([{"type": "function", "function": {"name": "result__read"}}], "tools[0]"),
+            (MANY, "tools"),
+            (LARGE, "tools"),
+            ([TOOLS[1], TOOLS[1]], "tools[1].function.name"),
+            ([{"type": "function", "function": {"name": "a b"}}], "tools[0].function.name"),
+            ([{"type": "web_search"}], "tools[0]"),
+            (
+                [{"type": "function", "function": {"name": "f", "parameters": {"type": "odd"}}}],
+                "tools[0].function.parameters.type",
+            ),
+        ):
+            reply = await ask(helper, {**ASKED, "tools": tools})
+            assert openai_error(reply, 400)["param"] == param
+            flat = [{**each.get("function", {}), "type": each["type"]} for each in tools]
+            reply = await helper.http.post(RESPONSES, json={"input": "hi", "tools": flat})
+            assert openai_error(reply, 400)["param"] == param.replace(".function", "")
 
 
 async def test_other_fields_about_tools() -> None:
@@ -292,8 +267,9 @@ async def test_results_that_no_run_waits_for_are_refused() -> None:
 
 
 async def test_calls_are_bound_to_the_subject_that_they_were_given_to() -> None:
-    ada, bob, reader = ({"Authorization": f"Bearer key-of-{who}"} for who in NAMES)
-    async with agent(access=access()) as helper:
+    rights = {"ada": {Right.ASK}, "bob": {Right.ASK}, "reader": {Right.READ}}
+    ada, bob, reader = map(as_, rights)
+    async with agent(access=access_of(rights)) as helper:
         choice = answered(await ask(helper, ASKED, **ada))
         for other in (bob, reader):
             status = 404 if other is bob else 403
@@ -383,8 +359,7 @@ async def test_a_request_for_something_else_is_a_run_of_its_own(more: dict[str, 
 # Replicas
 
 
-@pytest.mark.parametrize("over_redis", [False, True])
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize(("dies", "over_redis"), [(False, False), (True, True)])
 async def test_results_are_given_at_any_replica(
     *, dies: bool, over_redis: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

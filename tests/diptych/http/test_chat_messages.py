@@ -30,78 +30,63 @@ def said(*messages: Any) -> dict[str, Any]:
 
 
 async def asked(helper: Any, path: str, *messages: Any) -> RunRequested:
-    """Send messages, and give what the run's record begins with."""
+    """Send messages, and give what the newest run's record begins with."""
     response = await helper.http.post(path, json=said(*messages))
     assert response.status_code in (200, 202), response.text
-    (entry,) = await helper.house.runs.entries()
+    entry, *_ = await helper.house.runs.entries()
     first = (await helper.house.events(entry.run_id))[0]
     assert isinstance(first, RunRequested)
     return first
 
 
-@pytest.mark.parametrize("path", [CHAT, RUNS])
-@pytest.mark.parametrize("kind", PARTS)
-async def test_a_part_that_the_model_takes_is_passed_on_as_it_is(kind: str, path: str) -> None:
-    content = [text("```\na\n```"), PARTS[kind], text("Explain")]
+async def test_a_part_that_the_model_takes_is_passed_on_as_it_is() -> None:
     async with face(inputs=("image", "audio", "file")) as helper:
-        found = await asked(helper, path, {"role": "user", "content": content})
-        assert found == RunRequested("```\na\n```\nExplain", parts=(PARTS[kind],))
+        for path in (CHAT, RUNS):
+            for part in PARTS.values():
+                content = [text("```\na\n```"), part, text("Explain")]
+                found = await asked(helper, path, {"role": "user", "content": content})
+                assert found == RunRequested("```\na\n```\nExplain", parts=(part,))
 
 
-@pytest.mark.parametrize("path", [CHAT, RUNS])
-@pytest.mark.parametrize("kind", PARTS)
-async def test_a_part_that_the_model_does_not_take_is_refused_by_its_place(
-    kind: str, path: str
-) -> None:
-    inputs = tuple(each for each in PARTS if each != kind)
-    messages = [USER, {"role": "assistant", "content": "yes?"}]
-    messages.append({"role": "user", "content": [text("see"), PARTS[kind]]})
-    async with face(inputs=inputs) as helper:
-        error = openai_error(await helper.http.post(path, json=said(*messages)), 400)
-        assert (error["param"], error["code"]) == ("messages[2].content[1]", "unsupported_content")
-        assert f"takes text, {', '.join(inputs)}" in error["message"]
-        assert f"add {kind} to model.inputs" in error["message"]
-        assert await helper.house.runs.entries() == []
+async def test_a_part_that_the_model_does_not_take_is_refused_by_its_place() -> None:
+    for kind, part in PARTS.items():
+        inputs = tuple(each for each in PARTS if each != kind)
+        messages = [USER, {"role": "assistant", "content": "yes?"}]
+        messages.append({"role": "user", "content": [text("see"), part]})
+        async with face(inputs=inputs) as helper:
+            for path in (CHAT, RUNS):
+                refused = await helper.http.post(path, json=said(*messages))
+                error = openai_error(refused, 400)
+                assert error["param"] == "messages[2].content[1]"
+                assert error["code"] == "unsupported_content"
+                assert f"takes text, {', '.join(inputs)}" in error["message"]
+                assert f"add {kind} to model.inputs" in error["message"]
+            assert await helper.house.runs.entries() == []
 
 
-@pytest.mark.parametrize(
-    ("message", "param"),
-    [
-        pytest.param({"role": "system", "content": [IMAGE]}, "content[0]", id="a system's picture"),
-        pytest.param(
-            {"role": "user", "content": [{"type": "image_url"}]},
-            "content[0].image_url",
-            id="a picture that is not there",
-        ),
-        pytest.param(
-            {"role": "user", "content": [{"type": "video", "video": {}}]},
-            "content[0].type",
-            id="a part of an unknown kind",
-        ),
-    ],
-)
-async def test_a_part_of_the_wrong_form_is_refused(message: Any, param: str) -> None:
+async def test_a_part_of_the_wrong_form_is_refused() -> None:
     async with face(inputs=("image", "audio", "file")) as helper:
-        response = await helper.http.post(CHAT, json=said(USER, message, USER))
-        assert openai_error(response, 400)["param"] == f"messages[1].{param}"
+        for message, param in (
+            ({"role": "system", "content": [IMAGE]}, "content[0]"),
+            ({"role": "user", "content": [{"type": "image_url"}]}, "content[0].image_url"),
+            ({"role": "user", "content": [{"type": "video", "video": {}}]}, "content[0].type"),
+        ):
+            response = await helper.http.post(CHAT, json=said(USER, message, USER))
+            assert openai_error(response, 400)["param"] == f"messages[1].{param}"
 
 
-@pytest.mark.parametrize("path", [CHAT, RUNS])
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
-        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
-        {"type": "redacted_thinking", "data": "x"},
-    ],
-)
-async def test_reasoning_in_a_history_is_dropped(path: str, part: dict[str, Any]) -> None:
-    answer = {"role": "assistant", "content": [part, {"type": "output_text", "text": "Yes?"}]}
+async def test_reasoning_in_a_history_is_dropped() -> None:
     async with face() as helper:
-        found = await asked(
-            helper, path, USER, answer, {"role": "assistant", "content": [part]}, USER
-        )
-        assert found.earlier == (Message("user", "hi"), Message("assistant", "Yes?"))
+        for part in (
+            {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+            {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+            {"type": "redacted_thinking", "data": "x"},
+        ):
+            both = [part, {"type": "output_text", "text": "Yes?"}]
+            said = [{"role": "assistant", "content": content} for content in (both, [part])]
+            for path in (CHAT, RUNS):
+                found = await asked(helper, path, USER, *said, USER)
+                assert found.earlier == (Message("user", "hi"), Message("assistant", "Yes?"))
 
 
 @pytest.mark.parametrize(
@@ -141,27 +126,19 @@ async def test_calls_and_results_of_a_history_are_kept_as_such() -> None:
         assert '{"tool": "City", "arguments": {"n": 1}}' in sent[-2].content
 
 
-@pytest.mark.parametrize(
-    ("messages", "param"),
-    [
-        pytest.param([USER, RESULT], "messages[1].tool_call_id", id="a result of no call"),
-        pytest.param(
-            [USER, CALLED, RESULT, RESULT], "messages[3].tool_call_id", id="a second result"
-        ),
-        pytest.param([USER, CALLED, USER], "messages[1].tool_calls[0]", id="a call without result"),
-        pytest.param(
-            [USER, {**CALLED, "tool_calls": [{"id": "c1"}]}, RESULT],
-            "messages[1].tool_calls[0].function",
-            id="a call of nothing",
-        ),
-    ],
-)
-async def test_calls_and_results_that_do_not_belong_together_are_refused(
-    messages: Any, param: str
-) -> None:
+async def test_calls_and_results_that_do_not_belong_together_are_refused() -> None:
     async with face() as helper:
-        response = await helper.http.post(CHAT, json=said(*messages))
-        assert openai_error(response, 400)["param"] == param
+        for messages, param in (
+            ([USER, RESULT], "messages[1].tool_call_id"),
+            ([USER, CALLED, RESULT, RESULT], "messages[3].tool_call_id"),
+            ([USER, CALLED, USER], "messages[1].tool_calls[0]"),
+            (
+                [USER, {**CALLED, "tool_calls": [{"id": "c1"}]}, RESULT],
+                "messages[1].tool_calls[0].function",
+            ),
+        ):
+            response = await helper.http.post(CHAT, json=said(*messages))
+            assert openai_error(response, 400)["param"] == param
 
 
 async def test_an_assistant_s_last_message_is_continued() -> None:

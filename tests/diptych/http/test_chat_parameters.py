@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from support.face import HI, face, openai_error
 from support.stack import call
 
@@ -26,73 +25,55 @@ ALL: dict[str, Any] = {
 POLICY = ChatConfig(allow_parameters=tuple(ALL))
 
 
-async def sent(fields: Any, chat: ChatConfig) -> tuple[Any, str | None]:
-    """Send a chat with fields: give the recorded parameters, and the warning of the reply."""
+async def sent(chat: ChatConfig, *asked: Any) -> list[tuple[Any, str | None]]:
+    """Send chats with fields: give the recorded parameters, and the warning of each reply."""
+    found = []
     async with face(chat=chat) as helper:
-        response = await helper.http.post(CHAT, json={**HI, **fields})
-        assert response.status_code == 200, response.text
-        (entry,) = await helper.house.runs.entries()
-        first = (await helper.house.events(entry.run_id))[0]
-        assert isinstance(first, RunRequested)
-        return first.parameters, response.headers.get(WARNING)
+        for fields in asked:
+            response = await helper.http.post(CHAT, json={**HI, **fields})
+            assert response.status_code == 200, response.text
+            first = (await helper.house.events(response.headers["X-Run-ID"]))[0]
+            assert isinstance(first, RunRequested)
+            found.append((first.parameters, response.headers.get(WARNING)))
+    return found
 
 
 async def test_some_may_be_allowed_and_others_not() -> None:
     chat = ChatConfig(allow_parameters=("seed",))
-    assert await sent({"temperature": 0, "seed": 1}, chat) == ({"seed": 1}, "ignored: temperature")
+    [found] = await sent(chat, {"temperature": 0, "seed": 1})
+    assert found == ({"seed": 1}, "ignored: temperature")
 
 
-@pytest.mark.parametrize(
-    ("fields", "kept"),
-    [
-        pytest.param({"max_completion_tokens": 5}, {"max_tokens": 5}, id="the newer name"),
-        pytest.param(
-            {"max_completion_tokens": 5, "max_tokens": 9}, {"max_tokens": 5}, id="both names"
-        ),
-        pytest.param({"temperature": None, "stop": None}, {}, id="nulls"),
-    ],
-)
-async def test_a_parameter_is_passed_on_by_its_one_name(fields: Any, kept: Any) -> None:
-    assert await sent(fields, POLICY) == (kept, None)
+async def test_a_parameter_is_passed_on_by_its_one_name() -> None:
+    newer, nulls = {"max_completion_tokens": 5}, {"temperature": None, "stop": None}
+    found = await sent(POLICY, newer, {**newer, "max_tokens": 9}, nulls)
+    assert found == [({"max_tokens": 5}, None), ({"max_tokens": 5}, None), ({}, None)]
 
 
-@pytest.mark.parametrize(
-    ("fields", "warning"),
-    [
-        pytest.param({"top_k": 40, "min_p": 0.1}, "top_k, min_p", id="other servers' parameters"),
-        pytest.param({"logprobs": False, "modalities": []}, None, id="what is switched off"),
-        pytest.param(
-            {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "flex"},
-            None,
-            id="what changes no answer",
-        ),
-        pytest.param({"a\r\nX-Bad": 1, "ö": 1, "b" * 65: 1, "ok": 1}, "ok", id="odd names"),
-        pytest.param(
-            {f"p{n}": 1 for n in range(99)}, ", ".join(f"p{n}" for n in range(20)), id="many"
-        ),
-    ],
-)
-async def test_a_field_without_effect_is_named(fields: Any, warning: str | None) -> None:
-    assert await sent(fields, ChatConfig()) == ({}, warning and f"ignored: {warning}")
+async def test_a_field_without_effect_is_named() -> None:
+    warnings: list[tuple[dict[str, Any], str | None]] = [
+        ({"top_k": 40, "min_p": 0.1}, "top_k, min_p"),
+        ({"logprobs": False, "modalities": []}, None),
+        ({"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "flex"}, None),
+        ({"a\r\nX-Bad": 1, "ö": 1, "b" * 65: 1, "ok": 1}, "ok"),
+        ({f"p{n}": 1 for n in range(99)}, ", ".join(f"p{n}" for n in range(20))),
+    ]
+    found = await sent(ChatConfig(), *(fields for fields, _ in warnings))
+    assert found == [({}, names and f"ignored: {names}") for _, names in warnings]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "code"),
-    [
-        ("temperature", "0.2", "invalid_type"),
-        ("temperature", 2.1, "invalid_value"),
-        ("max_tokens", 0, "invalid_value"),
-        ("stop", ["x"] * 17, "array_above_max_length"),
-        ("logit_bias", {"1": "x"}, "invalid_type"),
-    ],
-)
-async def test_a_parameter_that_would_reach_the_model_must_have_a_value_of_its_kind(
-    field: str, value: Any, code: str
-) -> None:
+async def test_a_parameter_that_would_reach_the_model_must_have_a_value_of_its_kind() -> None:
     async with face(chat=POLICY) as helper:
-        response = await helper.http.post(CHAT, json={**HI, field: value})
-        error = openai_error(response, 400)
-        assert (error["param"].partition(".")[0], error["code"]) == (field, code)
+        for field, value, code in (
+            ("temperature", "0.2", "invalid_type"),
+            ("temperature", 2.1, "invalid_value"),
+            ("max_tokens", 0, "invalid_value"),
+            ("stop", ["x"] * 17, "array_above_max_length"),
+            ("logit_bias", {"1": "x"}, "invalid_type"),
+        ):
+            response = await helper.http.post(CHAT, json={**HI, field: value})
+            error = openai_error(response, 400)
+            assert (error["param"].partition(".")[0], error["code"]) == (field, code)
         assert await helper.house.runs.entries() == []
 
 

@@ -34,94 +34,82 @@ def schema_format(schema: Any = SCHEMA, **about: Any) -> dict[str, Any]:
 
 
 async def recorded(helper: Face) -> RunRequested:
-    (entry,) = await helper.house.runs.entries()
+    entry, *_ = await helper.house.runs.entries()
     first = (await helper.house.events(entry.run_id))[0]
     assert isinstance(first, RunRequested)
     return first
 
 
-@pytest.mark.parametrize(
-    ("fields", "schema"),
-    [
-        pytest.param({"response_format": {"type": "json_object"}}, {}, id="any object"),
-        pytest.param({"response_format": schema_format(strict=True)}, SCHEMA, id="a schema"),
-        pytest.param(
-            {"response_format": schema_format(description="A city.")},
-            {**SCHEMA, "description": "A city."},
-            id="a described schema",
-        ),
-        pytest.param({"tools": [TOOL], "tool_choice": BY_NAME}, SCHEMA, id="a forced tool"),
-        pytest.param(
-            {"tools": [OTHER, TOOL], "tool_choice": BY_NAME}, SCHEMA, id="one tool of several"
-        ),
-    ],
-)
-async def test_a_chat_asks_for_the_form_of_its_answer(fields: Any, schema: Any) -> None:
+async def test_a_chat_asks_for_the_form_of_its_answer() -> None:
     async with face("{}", CITY) as helper:
-        response = await helper.http.post(CHAT, json={**HI, **fields})
-        assert response.status_code == 200, response.text
-        assert (await recorded(helper)).output_schema == schema
-        assert "X-Diptych-Warning" not in response.headers
+        for fields, schema in (
+            ({"response_format": {"type": "json_object"}}, {}),
+            ({"response_format": schema_format(strict=True)}, SCHEMA),
+            (
+                {"response_format": schema_format(description="A city.")},
+                {**SCHEMA, "description": "A city."},
+            ),
+            ({"tools": [TOOL], "tool_choice": BY_NAME}, SCHEMA),
+            ({"tools": [OTHER, TOOL], "tool_choice": BY_NAME}, SCHEMA),
+        ):
+            response = await helper.http.post(CHAT, json={**HI, **fields})
+            assert response.status_code == 200, response.text
+            assert (await recorded(helper)).output_schema == schema
+            assert "X-Diptych-Warning" not in response.headers
 
 
 BAD_SCHEMAS = [
-    pytest.param(
-        {"properties": {"a": {"minimum": "x"}}}, ".properties.a.minimum", id="deep inside"
-    ),
-    pytest.param({"description": "x" * 2**16}, "", id="more than it needs"),
-    pytest.param({"$ref": "#/$defs/none"}, "", id="a reference to nothing"),
+    ({"properties": {"a": {"minimum": "x"}}}, ".properties.a.minimum"),
+    ({"description": "x" * 2**16}, ""),
+    ({"$ref": "#/$defs/none"}, ""),
 ]
 
 
-@pytest.mark.parametrize(("schema", "place"), BAD_SCHEMAS)
-async def test_a_schema_that_is_none_is_refused_by_its_place(schema: Any, place: str) -> None:
-    tool = {"type": "function", "function": {"name": "City", "parameters": schema}}
-    ways: list[tuple[str, Any, str]] = [
-        (CHAT, {"response_format": schema_format(schema)}, "response_format.json_schema.schema"),
-        (CHAT, {"tools": [tool], "tool_choice": BY_NAME}, "tools[0].function.parameters"),
-        (RUNS, {"output_schema": schema}, "output_schema"),
-    ]
-    async with face() as helper:
-        for path, fields, param in ways:
-            error = openai_error(await helper.http.post(path, json={**HI, **fields}), 400)
-            assert (error["param"], error["code"]) == (param + place, "invalid_json_schema")
+async def test_a_schema_that_is_none_is_refused_by_its_place() -> None:
+    for schema, place in BAD_SCHEMAS:
+        tool = {"type": "function", "function": {"name": "City", "parameters": schema}}
+        ways: list[tuple[str, Any, str]] = [
+            (
+                CHAT,
+                {"response_format": schema_format(schema)},
+                "response_format.json_schema.schema",
+            ),
+            (CHAT, {"tools": [tool], "tool_choice": BY_NAME}, "tools[0].function.parameters"),
+            (RUNS, {"output_schema": schema}, "output_schema"),
+        ]
+        async with face() as helper:
+            for path, fields, param in ways:
+                error = openai_error(await helper.http.post(path, json={**HI, **fields}), 400)
+                assert (error["param"], error["code"]) == (param + place, "invalid_json_schema")
         assert await helper.house.runs.entries() == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        pytest.param(
-            {"response_format": {"type": "xml"}}, "response_format.type", id="another type"
-        ),
-        pytest.param(
-            {"response_format": {"type": "json_schema"}},
-            "response_format.json_schema.schema",
-            id="no schema",
-        ),
-        pytest.param({"tools": [TOOL, OTHER]}, "tools", id="one tool, another, or none"),
-        pytest.param(
-            {
-                "tools": [BIG, OTHER, TOOL, {**BIG, "function": {**BIG["function"], "name": "B2"}}],
-                "tool_choice": "required",
-            },
-            "tools",
-            id="tools that are too much together",
-        ),
-        pytest.param(
-            {"tools": [OTHER], "tool_choice": BY_NAME}, "tool_choice", id="a tool that is missing"
-        ),
-        pytest.param(
-            {"tools": [{**TOOL, "function": {"name": ""}}], "tool_choice": "required"},
-            "tools[0].function.name",
-            id="a tool without a name",
-        ),
-    ],
-)
-async def test_a_form_that_cannot_be_had_is_refused(fields: Any, param: str) -> None:
+async def test_a_form_that_cannot_be_had_is_refused() -> None:
     async with face() as helper:
-        response = await helper.http.post(CHAT, json={**HI, **fields})
-        assert openai_error(response, 400)["param"] == param
+        for fields, param in (
+            ({"response_format": {"type": "xml"}}, "response_format.type"),
+            ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
+            ({"tools": [TOOL, OTHER]}, "tools"),
+            (
+                {
+                    "tools": [
+                        BIG,
+                        OTHER,
+                        TOOL,
+                        {**BIG, "function": {**BIG["function"], "name": "B2"}},
+                    ],
+                    "tool_choice": "required",
+                },
+                "tools",
+            ),
+            ({"tools": [OTHER], "tool_choice": BY_NAME}, "tool_choice"),
+            (
+                {"tools": [{**TOOL, "function": {"name": ""}}], "tool_choice": "required"},
+                "tools[0].function.name",
+            ),
+        ):
+            response = await helper.http.post(CHAT, json={**HI, **fields})
+            assert openai_error(response, 400)["param"] == param
         assert await helper.house.runs.entries() == []
 
 
@@ -255,16 +243,13 @@ async def test_tools_are_left_out_where_the_manifest_says_so() -> None:
         assert response.json()["choices"][0]["message"]["content"] == "Hello!"
 
 
-@pytest.mark.parametrize(
-    ("fields", "ignored"),
-    [
-        pytest.param({"tools": [TOOL], "tool_choice": "none"}, None, id="tools not to be used"),
-        pytest.param({"tool_choice": "required"}, "tool_choice", id="llama-index's"),
-    ],
-)
-async def test_a_choice_without_tools_is_no_error(fields: Any, ignored: str | None) -> None:
+async def test_a_choice_without_tools_is_no_error() -> None:
     async with face() as helper:
-        response = await helper.http.post(CHAT, json={**HI, **fields})
-        assert response.status_code == 200
-        warning = response.headers.get("X-Diptych-Warning")
-        assert warning == (ignored and f"ignored: {ignored}")
+        for fields, ignored in (
+            ({"tools": [TOOL], "tool_choice": "none"}, None),
+            ({"tool_choice": "required"}, "tool_choice"),
+        ):
+            response = await helper.http.post(CHAT, json={**HI, **fields})
+            assert response.status_code == 200
+            warning = response.headers.get("X-Diptych-Warning")
+            assert warning == (ignored and f"ignored: {ignored}")

@@ -92,13 +92,13 @@ bodies = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(bodies | values)
 def test_random_json_is_answered_or_refused(body: Any) -> None:
     asyncio.run(post_everywhere(json.dumps(body).encode()))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5)
 @given(st.binary(max_size=64))
 def test_random_bytes_are_refused(body: bytes) -> None:
     asyncio.run(post_everywhere(body))

@@ -11,14 +11,12 @@ import httpx2
 import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from support.face import Face, Speaker, face
+from support.face import Face, Speaker, access_of, as_, face
 from support.stack import agent, call, frames, listening, stages, until
 
-from diptych.access.bearer import Authenticator
-from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.grants import Right
 from diptych.access.limits import Limits
 from diptych.core.run_settings import RunSettings
-from diptych.http.access_guard import AccessPolicy
 from diptych.policy.rules import Policy, Rule
 
 OLDER, NEWER = "2025-11-25", "2026-07-28"
@@ -46,15 +44,7 @@ async def served(*replies: Any, **doubles: Any) -> AsyncIterator[tuple[Face, str
         yield helper, url
 
 
-def policy() -> AccessPolicy:
-    async def refresh(_: str) -> None: ...
-
-    grants = [
-        Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK})),
-        Grant((Grantee("key", "reader"),), frozenset({Right.READ})),
-    ]
-    keys = {name: (lambda name=name: f"key-of-{name}") for name in ("ada", "bob", "reader")}
-    return AccessPolicy(Authenticator(list, keys), lambda: grants, refresh, "helper", [].append)
+RIGHTS = {"ada": {Right.ASK}, "bob": {Right.ASK}, "reader": {Right.READ}}
 
 
 def text_of(result: Any) -> str:
@@ -213,11 +203,8 @@ async def _has_ended(helper: Face, run_id: str) -> bool:
 
 async def test_a_run_of_the_older_era_survives_hanging_up_and_foreign_cancels() -> None:
     model = Speaker("one ", ..., "two")
-    async with served(model=model, access=policy()) as (helper, url):
-        ada, bob = (
-            {"Authorization": f"Bearer key-of-{name}", "Mcp-Session-Id": "one", **ACCEPT}
-            for name in ("ada", "bob")
-        )
+    async with served(model=model, access=access_of(RIGHTS)) as (helper, url):
+        ada, bob = ({**as_(name), "Mcp-Session-Id": "one", **ACCEPT} for name in ("ada", "bob"))
         async with httpx.AsyncClient(base_url=url) as http:
             asking = asyncio.create_task(http.post("/mcp", json=ask(message="hi"), headers=ada))
             await model.has_stopped.wait()
@@ -238,7 +225,7 @@ async def test_a_run_of_the_older_era_survives_hanging_up_and_foreign_cancels() 
 @ERAS
 async def test_who_may_ask_and_how_often(era: str) -> None:
     limits = Limits(runs_per_minute=1)
-    async with served(access=policy(), limits=limits) as (helper, url):
+    async with served(access=access_of(RIGHTS), limits=limits) as (helper, url):
         async with client(url, era, "key-of-ada") as ada:
             assert len((await ada.list_tools()).tools) == 1
             mine = {"message": "A secret.", "session": "s"}
@@ -255,7 +242,7 @@ async def test_who_may_ask_and_how_often(era: str) -> None:
         if era == NEWER:
             body["params"]["_meta"] = META
         for key, status in (("ada", 429), ("reader", 403), ("nobody", 401)):
-            headers = {"Authorization": f"Bearer key-of-{key}", **ACCEPT}
+            headers = {**as_(key), **ACCEPT}
             headers |= newer if era == NEWER else {}
             reply = await helper.http.post("/mcp", json=body, headers=headers)
             assert reply.status_code == status
@@ -267,26 +254,23 @@ async def test_who_may_ask_and_how_often(era: str) -> None:
 # Raw requests
 
 
-@pytest.mark.parametrize(
-    ("body", "headers", "status", "code"),
-    [
-        (b"{", {}, 400, -32700),
-        (b'{"id": 1, "id": 2}', {}, 400, -32700),
-        (b"\xff", {}, 400, -32700),
-        (b"[]", {}, 400, -32602),
-        (request("tools/list"), {"Accept": "text/html"}, 406, -32600),
-        (request("tools/list"), {"MCP-Protocol-Version": "1999-01-01"}, 400, -32602),
-        (request("tools/list"), {"MCP-Protocol-Version": NEWER}, 400, -32602),
-        (request("tools/list"), {"Content-Type": "text/plain"}, 415, -32600),
-        (b'"' + b"x" * 2**20 + b'"', {}, 413, -32600),
-    ],
-)
-async def test_bad_requests(body: Any, headers: dict[str, str], status: int, code: int) -> None:
+async def test_bad_requests() -> None:
     async with face() as helper:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", **ACCEPT, **headers}
-        reply = await helper.http.post("/mcp", content=content, headers=headers)
-        assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+        for body, headers, status, code in (
+            (b"{", {}, 400, -32700),
+            (b'{"id": 1, "id": 2}', {}, 400, -32700),
+            (b"\xff", {}, 400, -32700),
+            (b"[]", {}, 400, -32602),
+            (request("tools/list"), {"Accept": "text/html"}, 406, -32600),
+            (request("tools/list"), {"MCP-Protocol-Version": "1999-01-01"}, 400, -32602),
+            (request("tools/list"), {"MCP-Protocol-Version": NEWER}, 400, -32602),
+            (request("tools/list"), {"Content-Type": "text/plain"}, 415, -32600),
+            (b'"' + b"x" * 2**20 + b'"', {}, 413, -32600),
+        ):
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            headers = {"Content-Type": "application/json", **ACCEPT, **headers}
+            reply = await helper.http.post("/mcp", content=content, headers=headers)
+            assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
         assert await helper.house.runs.entries() == []
 
 

@@ -9,21 +9,23 @@ HEADER = "X-Request-Id"
 MADE = re.compile(r"req-[0-9a-f]{32}")
 
 
-@pytest.mark.parametrize("sent", ["a" * 128, "0b/7+=@:~_."])
-async def test_a_valid_id_is_echoed(sent: str) -> None:
+async def test_a_valid_id_is_echoed() -> None:
     async with face() as helper:
-        for path in ("/v1/models", "/health", "/nothing", "/openapi.json"):
-            response = await helper.http.get(path, headers={HEADER: sent})
-            assert response.headers.get_list(HEADER) == [sent]
+        for sent in ("a" * 128, "0b/7+=@:~_."):
+            for path in ("/v1/models", "/health", "/nothing", "/openapi.json"):
+                response = await helper.http.get(path, headers={HEADER: sent})
+                assert response.headers.get_list(HEADER) == [sent]
 
 
-@pytest.mark.parametrize("sent", [[], ["a b"], ["a" * 129], ["a", "b"], ["a\tb"]])
-async def test_without_a_valid_one_an_id_is_made(sent: list[str]) -> None:
+async def test_without_a_valid_one_an_id_is_made() -> None:
     async with face() as helper:
-        headers = [(HEADER.encode(), each.encode()) for each in sent]
-        made = [(await helper.http.get("/health", headers=headers)).headers[HEADER] for _ in "12"]
-        assert all(MADE.fullmatch(each) for each in made)
-        assert made[0] != made[1]
+        for sent in ([], ["a b"], ["a" * 129], ["a", "b"], ["a\tb"]):
+            headers = [(HEADER.encode(), each.encode()) for each in sent]
+            made = [
+                (await helper.http.get("/health", headers=headers)).headers[HEADER] for _ in "12"
+            ]
+            assert all(MADE.fullmatch(each) for each in made)
+            assert made[0] != made[1]
 
 
 async def test_streams_errors_and_refusals_have_one_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.face import Face, Speaker, face, replicas
 from support.redis_server import RedisServer, redis_server
@@ -167,6 +167,7 @@ def test_a_response_with_text_before_its_calls_is_the_same_whole_and_streamed() 
     assert whole == streamed
 
 
+@settings(max_examples=30)
 @given(st.lists(_TURN, max_size=3), _ENDS, st.integers(0, 2))
 def test_events_are_numbered_without_a_gap_and_each_item_is_told_whole(
     turns: Any, end: str | None, tools: int

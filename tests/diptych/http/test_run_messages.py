@@ -3,14 +3,28 @@
 import asyncio
 from typing import Any
 
+from support.doubles import ListeningModel
 from support.face import HI, Face, Speaker, face, openai_error
 from support.stack import call, frames, text_of, until
 
+from diptych.models.scripted import ScriptedModel
 from diptych.runs.definition import AgentDefinition
 
-SLOW = {"content": "{}", "delay_ms": 600}
 MORE = "and in French"
 VERY_SLOW = {"content": "{}", "delay_ms": 20_000}
+
+
+class Held(ListeningModel):
+    """A scripted model that replies from `go` on."""
+
+    def __init__(self, *replies: Any) -> None:
+        super().__init__(*replies)
+        self.go = asyncio.Event()
+
+    async def complete(self, request: Any) -> Any:
+        self.requests.append(request.messages)
+        await self.go.wait()
+        return await ScriptedModel.complete(self, request)
 
 
 async def started(helper: Face, **body: Any) -> str:
@@ -36,18 +50,19 @@ async def echo(text: str = "") -> str:
 
 
 async def test_a_message_joins_a_run_and_is_part_of_its_record() -> None:
-    async with face(SLOW, "{}", "Voilà.") as helper:
+    async with face(model=Held("{}", "{}", "Voilà.")) as helper:
         run_id = await started(helper)
         reply = await send(helper, run_id, "steer", MORE)
         assert reply.status_code == 202, reply.text
         assert (reply.json()["id"], reply.json()["status"]) == (run_id, "running")
+        helper.house.model.go.set()
         await helper.house.told(run_id)
         assert await facts(helper) == ["user_message", "user_message", "agent_response"]
         assert "and in French" in helper.house.model.requests[1][-1].content
 
 
 async def test_a_message_under_one_key_joins_once_and_another_one_under_it_is_refused() -> None:
-    async with face(SLOW, "{}", "Voilà.") as helper:
+    async with face(model=Held("{}", "{}", "Voilà.")) as helper:
         run_id = await started(helper)
         key = {"Idempotency-Key": "k-1"}
         replies = await asyncio.gather(
@@ -56,6 +71,7 @@ async def test_a_message_under_one_key_joins_once_and_another_one_under_it_is_re
         assert {reply.status_code for reply in replies} == {202}
         other = await send(helper, run_id, "steer", "in German", **key)
         assert openai_error(other, 422)["code"] == "idempotency_mismatch"
+        helper.house.model.go.set()
         await helper.house.told(run_id)
         assert (await facts(helper)).count("user_message") == 2
 
@@ -80,7 +96,7 @@ async def test_a_chat_tells_the_answers_of_all_turns_streamed_or_not() -> None:
 
 
 async def test_what_waits_is_cleared_and_given_back() -> None:
-    async with face(SLOW, "Hello.") as helper:
+    async with face(model=Held("{}", "Hello.")) as helper:
         run_id = await started(helper)
         await send(helper, run_id, "follow-up", "later")
         await send(helper, run_id, "steer", "now")
@@ -90,6 +106,7 @@ async def test_what_waits_is_cleared_and_given_back() -> None:
         assert cleared.json() == {"queue": queue}
         again = await helper.http.delete(f"/v1/runs/{run_id}/queue")
         assert again.json() == {"queue": {"steer": [], "follow_up": []}}
+        helper.house.model.go.set()
         await helper.house.told(run_id)
         assert (await helper.http.get(f"/v1/runs/{run_id}")).json()["answer"] == "Hello."
 
@@ -130,7 +147,7 @@ async def test_a_busy_session_is_refused_with_409_in_every_protocol() -> None:
 
 
 async def test_a_request_may_interrupt_the_run_that_goes_on() -> None:
-    async with face(SLOW | {"delay_ms": 1_000}, "Hello.") as helper:
+    async with face({"content": "{}", "delay_ms": 1_000}, "Hello.") as helper:
         first = await started(helper, session_id="s")
         chat = {
             "messages": [{"role": "user", "content": "stop, and say hi in French"}],

@@ -15,7 +15,7 @@ from mcp.server import MCPServer
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
 from support import hostile
-from support.mcp_tools import connected, ends_as, reasons, tool_of, unheard, until
+from support.mcp_tools import connected, ends_as, older, reasons, tool_of, unheard, until
 from support.redis_server import free_port
 
 from diptych.core.catalog import Tool, Unavailable
@@ -46,19 +46,6 @@ async def serving(app: App, port: int = 0) -> AsyncIterator[str]:
 
 def app_of(server: MCPServer[Any] | Server[Any], **options: Any) -> App:
     return server.streamable_http_app(**options)
-
-
-def older(app: App) -> App:
-    """Make a server one that knows the older, session-based protocol only."""
-
-    async def refusing(scope: Any, receive: Any, send: Any) -> None:
-        if dict(scope.get("headers", ())).get(b"mcp-protocol-version") == b"2026-07-28":
-            await send({"type": "http.response.start", "status": 400, "headers": []})
-            await send({"type": "http.response.body", "body": b"unknown version"})
-            return
-        await app(scope, receive, send)
-
-    return refusing
 
 
 def calculator() -> MCPServer[Any]:

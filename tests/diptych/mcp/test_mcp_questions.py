@@ -18,7 +18,7 @@ from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp_types.jsonrpc import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from pydantic import BaseModel
 from support.hostile import App, serving
-from support.mcp_tools import connected, ends_as, tool_of, unheard, until
+from support.mcp_tools import connected, ends_as, older, tool_of, unheard, until
 
 from diptych.core.events import InputRequest
 from diptych.core.messages import JSON
@@ -69,17 +69,6 @@ def asking() -> MCPServer[Any]:
         return f"Hello {name.title} {name.name}"
 
     return server
-
-
-def older(app: App) -> App:
-    async def refusing(scope: Any, receive: Any, send: Any) -> None:
-        if dict(scope.get("headers", ())).get(b"mcp-protocol-version") == b"2026-07-28":
-            await send({"type": "http.response.start", "status": 400, "headers": []})
-            await send({"type": "http.response.body", "body": b"unknown version"})
-            return
-        await app(scope, receive, send)
-
-    return refusing
 
 
 Served = Callable[[MCPServer[Any]], App]
@@ -290,9 +279,8 @@ def _until(person: Person, answered: int) -> CallContext:
     return CallContext(lambda _: None, "run", "call_1", ask=ask)
 
 
-@pytest.mark.parametrize(
-    ("result", "reason"),
-    [
+async def test_what_cannot_be_asked_fails_the_call() -> None:
+    for result, reason in (
         (needing("s"), "book asked more than 10 times"),
         (needing(a=form("Again?")), "book asked more than 10 times"),
         (needing(**{str(n): form("Again?") for n in range(21)}), "asks more than 20 questions"),
@@ -301,11 +289,9 @@ def _until(person: Person, answered: int) -> CallContext:
             "book needs roots, which Diptych does not offer",
         ),
         (needing(p=page("javascript:alert(1)")), "a URL that is not http or https"),
-    ],
-)
-async def test_what_cannot_be_asked_fails_the_call(result: Any, reason: str) -> None:
-    with ends_as("failed", reason):
-        await booked(Foreign(result), Person([YES]))
+    ):
+        with ends_as("failed", reason):
+            await booked(Foreign(result), Person([YES]))
 
 
 async def test_a_call_whose_headers_are_outdated_is_sent_again_once() -> None:

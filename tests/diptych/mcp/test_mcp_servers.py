@@ -104,9 +104,8 @@ def takes_first(n: int, /) -> None: ...
 def untyped(n): ...  # type: ignore[no-untyped-def]
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
+def test_a_function_that_cannot_be_a_tool_is_refused_when_its_agent_is_made() -> None:
+    for function, reason in (
         (yields, "it is a generator, "),
         (counts, "it is a generator, "),
         (Plain(), "it is a generator, "),
@@ -119,17 +118,13 @@ def untyped(n): ...  # type: ignore[no-untyped-def]
         (takes_first, "its parameter n: int cannot be passed by name"),
         (untyped, "its parameter n has no type, and the model would guess; write n: str, or Any"),
         (Plain, "it is a class; give a function, or a method of an instance"),
-    ],
-)
-def test_a_function_that_cannot_be_a_tool_is_refused_when_its_agent_is_made(
-    function: Callable[..., Any], reason: str
-) -> None:
-    name = getattr(function, "__name__", type(function).__name__)
-    with pytest.raises(ConfigError) as caught:
-        Agent("a", tools=[function, sync_double, sync_double], mock_responses=["{}"])
-    first, second = caught.value.problems
-    assert re.match(rf"{re.escape(name)} at \S+ cannot be a tool: {re.escape(reason)}", first)
-    assert second.startswith("two functions are called sync_double; rename the one at ")
+    ):
+        name = getattr(function, "__name__", type(function).__name__)
+        with pytest.raises(ConfigError) as caught:
+            Agent("a", tools=[function, sync_double, sync_double], mock_responses=["{}"])
+        first, second = caught.value.problems
+        assert re.match(rf"{re.escape(name)} at \S+ cannot be a tool: {re.escape(reason)}", first)
+        assert second.startswith("two functions are called sync_double; rename the one at ")
 
 
 def not_awaited(n: int) -> Any:
@@ -144,9 +139,8 @@ def paid() -> int:
     return "paid"  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize(
-    ("function", "arguments", "expected"),
-    [
+async def test_what_a_function_returns_is_its_result() -> None:
+    for function, arguments, expected in (
         (not_awaited, {"n": 4}, CallOutput("8")),
         (picture, {}, CallOutput("[image/png, 1 bytes]")),
         (
@@ -156,13 +150,9 @@ def paid() -> int:
                 "paid\n\n[Note: it does not match the function's return type.]", {"result": "paid"}
             ),
         ),
-    ],
-)
-async def test_what_a_function_returns_is_its_result(
-    function: Callable[..., Any], arguments: dict[str, Any], expected: CallOutput
-) -> None:
-    async with connected(ToolServerConfig("f", functions=(function,))) as tools:
-        assert await tools.call(tools.snapshot()[0][0], arguments, unheard) == expected
+    ):
+        async with connected(ToolServerConfig("f", functions=(function,))) as tools:
+            assert await tools.call(tools.snapshot()[0][0], arguments, unheard) == expected
 
 
 # What the manifest says
@@ -242,17 +232,14 @@ async def test_a_command_gets_nothing_of_our_environment_but_what_programs_need(
     assert variables == {**kept, "GIVEN": "a"}
 
 
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [
-        pytest.param("no-such-program", "no program no-such-program on PATH", id="by its name"),
-        pytest.param("/no/such/program", "no program /no/such/program", id="by its path"),
-        pytest.param(__file__, f"{__file__} is not executable", id="no program"),
-    ],
-)
-async def test_a_command_that_cannot_be_started_is_the_reason(program: str, reason: str) -> None:
-    async with connected(ToolServerConfig("x", command=(program,))) as tools:
-        assert reasons(tools) == {"x": reason}
+async def test_a_command_that_cannot_be_started_is_the_reason() -> None:
+    for program, reason in (
+        ("no-such-program", "no program no-such-program on PATH"),
+        ("/no/such/program", "no program /no/such/program"),
+        (__file__, f"{__file__} is not executable"),
+    ):
+        async with connected(ToolServerConfig("x", command=(program,))) as tools:
+            assert reasons(tools) == {"x": reason}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the launcher is Linux's")
@@ -301,15 +288,22 @@ def is_alive(pid: str) -> bool:
     return state != "Z"
 
 
-async def test_a_command_that_dies_in_a_call_leaves_it_unknown_and_is_started_again(
+async def test_a_command_that_dies_in_a_call_is_started_again_and_killed_at_the_end_if_it_hangs(
     tmp_path: Path,
 ) -> None:
+    before = children()
     async with connected(tally(tmp_path)) as tools:
         with ends_as("unknown", "exited with code 3"):
             await tools.call(await tool_of(tools, "tally__die"), {}, unheard)
         assert reasons(tools) == {"tally": "exited with code 3: noise"}
         add_line = Tool("tally", "add_line", "", {})
         assert (await tools.call(add_line, {"text": "back"}, unheard)).text == "wrote back"
+        call = asyncio.create_task(tools.call(await tool_of(tools, "tally__hang"), {}, unheard))
+        await asyncio.sleep(0.05)
+        assert len(children() - before) == 1
+    with ends_as("unknown", "closed"):
+        await call
+    assert children() <= before
     assert (tmp_path / "tally").read_text().splitlines() == ["dying", "back"]
 
 
@@ -348,19 +342,6 @@ async def test_a_command_that_exits_says_why_in_its_own_last_words(
     async with connected(server) as tools:
         assert reasons(tools) == {"x": reason}
     assert f"tool server x is unavailable: {reason}" in caplog.text
-
-
-async def test_a_command_that_hangs_is_killed_at_the_end(tmp_path: Path) -> None:
-    before = children()
-    async with connected(tally(tmp_path)) as tools:
-        call = asyncio.create_task(tools.call(await tool_of(tools, "tally__hang"), {}, unheard))
-        await asyncio.sleep(0.05)
-        assert len(children() - before) == 1
-        began = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - began < 2
-    with ends_as("unknown", "closed"):
-        await call
-    assert children() <= before
 
 
 def children() -> set[str]:

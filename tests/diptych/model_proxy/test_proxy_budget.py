@@ -32,10 +32,16 @@ COUNTED = USAGE["prompt_tokens"] + USAGE["completion_tokens"]
 SMALL = {"model": "small", "max_tokens": 120}
 
 
-@pytest.fixture
-def redis() -> Iterator[RedisServer]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
     with redis_server() as server:
         yield server
+
+
+@pytest.fixture
+def redis(server: RedisServer) -> RedisServer:
+    server.ask("FLUSHALL")
+    return server
 
 
 @asynccontextmanager

@@ -1,9 +1,6 @@
 """The proxy as a process of its own: its environment, its ports, its end."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import aiohttp
@@ -11,6 +8,10 @@ import pytest
 from support.model_proxies import CHAT, SECRET, Asked, Files, endpoint, token, until_true, write
 from support.pods import PodProcess
 from support.redis_server import free_port
+
+from diptych.cli.commands.model_proxy import PROXY_CONFIG, model_proxy
+from diptych.core.errors import ConfigError
+from diptych.model_proxy.config import config_file
 
 SSE = "Content-Type: text/event-stream\r\n"
 COMMAND = ("-m", "diptych", "model-proxy", "--host", "127.0.0.1")
@@ -26,7 +27,7 @@ async def test_at_sigterm_a_stream_ends_in_peace(tmp_path: Path) -> None:
 
     async with endpoint(answer) as behind, aiohttp.ClientSession() as http:
         Files(tmp_path, behind.url)
-        environ = {"DIPTYCH_PROXY_CONFIG": str(tmp_path), "METRICS_PORT": str(metrics)}
+        environ = {PROXY_CONFIG: str(tmp_path), "METRICS_PORT": str(metrics)}
         pod = PodProcess("proxy", tmp_path, environ, COMMAND)
         pod.start()
         try:
@@ -55,17 +56,9 @@ async def _is_leaving(pod: PodProcess) -> bool:
     return await pod.status("/ready") != 200
 
 
-@pytest.mark.parametrize(
-    ("folder", "problem"), [("", "DIPTYCH_PROXY_CONFIG"), ("/nowhere", "proxy.json: is missing")]
-)
-def test_without_a_configuration_it_ends_and_says_why(folder: str, problem: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, *COMMAND],
-        env={**os.environ, "DIPTYCH_PROXY_CONFIG": folder, "PORT": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert ended.returncode == 2
-    assert problem in ended.stderr
+def test_without_a_configuration_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PROXY_CONFIG, raising=False)
+    with pytest.raises(ConfigError, match=f"{PROXY_CONFIG}: is required"):
+        model_proxy()
+    with pytest.raises(ConfigError, match=r"proxy\.json: is missing"):
+        config_file(Path("/nowhere"))

@@ -30,15 +30,20 @@ def model(session: aiohttp.ClientSession, first: ModelConfig, *others: ModelConf
     return ChatModel(session, config, sleep=no_pause, random=lambda: 0)
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+BOOM = refusal(error("boom"), 500)
+
+
 @pytest.mark.parametrize(
-    ("answer", "tries"),
+    ("answer", "tries", "streamed"),
     [
-        pytest.param(refusal(error("boom"), 500), 3, id="fails"),
-        pytest.param(refusal(error("slow down"), 429, Retry_After="25"), 1, id="wants a long wait"),
-        pytest.param(refusal(error("no such model"), 404), 1, id="has no such model"),
-        pytest.param(HANG, 1, id="hangs"),
-        pytest.param(Answer((b'{"error": "boom"}',)), 1, id="reports an error in a 200"),
+        pytest.param(BOOM, 3, False, id="fails"),
+        pytest.param(BOOM, 3, True, id="fails, streamed"),
+        pytest.param(
+            refusal(error("slow down"), 429, Retry_After="25"), 1, False, id="wants a long wait"
+        ),
+        pytest.param(refusal(error("no such model"), 404), 1, False, id="has no such model"),
+        pytest.param(HANG, 1, True, id="hangs, streamed"),
+        pytest.param(Answer((b'{"error": "boom"}',)), 1, False, id="reports an error in a 200"),
     ],
 )
 async def test_the_next_model_is_asked_if_one(

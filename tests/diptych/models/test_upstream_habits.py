@@ -82,26 +82,23 @@ def always(answer: Answer) -> Respond:
     return lambda body: answer
 
 
-def ways(habits: list[Habit]) -> list[Any]:
-    return [
-        pytest.param(habit, streamed, id=f"{'streamed' if streamed else 'whole'}: {habit.name}")
-        for habit in habits
-        for streamed in (False, True)
-        if (habit.streamed if streamed else habit.whole)
-    ]
-
-
 def test_there_are_more_than_a_hundred_habits_and_each_has_its_name() -> None:
     habits = {(type(habit), habit.name, habit.seen) for habit in (*HABITS, *REFUSALS)}
     assert len(habits) == len(HABITS) + len(REFUSALS) >= 200
 
 
-@pytest.mark.parametrize(("habit", "streamed"), ways(HABITS))
+@pytest.mark.parametrize("habit", HABITS, ids=lambda habit: habit.name)
 async def test_what_was_meant_comes_out_or_an_error(
-    session: aiohttp.ClientSession, habit: Habit, streamed: bool
+    session: aiohttp.ClientSession, habit: Habit
 ) -> None:
-    answer = habit.streamed if streamed else habit.whole
-    assert answer
+    for answer, streamed in ((habit.whole, False), (habit.streamed, True)):
+        if answer:
+            await check(session, habit, answer, streamed=streamed)
+
+
+async def check(
+    session: aiohttp.ClientSession, habit: Habit, answer: Answer, *, streamed: bool
+) -> None:
     async with upstream_server(always(answer)) as there:
         timeouts = SHORT if answer.end == "hang" else TimeoutConfig()
         asked = model(session, there.url, timeouts=timeouts)
@@ -138,37 +135,44 @@ async def test_a_tool_that_is_refused_is_named_with_what_to_do(
     assert len(there.requests) == 1
 
 
-CUTS = [
-    pytest.param(habit, pieces, id=f"{habit.name}, {pieces} pieces")
+def cuts(habit: Habit) -> list[Answer]:
+    """Cut a stream after each event before its end: closed and reset in turn."""
+    assert habit.streamed
+    pieces = habit.streamed.pieces
+    sent = [b"".join(pieces[:n]) for n in range(len(pieces))]
+    unfinished = [n for n, text in enumerate(sent) if not is_finished(text)]
+    return [
+        replace(habit.streamed, pieces=pieces[:n], end="reset" if n % 2 else "close")
+        for n in unfinished
+    ]
+
+
+def is_finished(text: bytes) -> bool:
+    ends = (b"[DONE]", b'"stop"', b'"length"', b'"tool_calls"}', b'"content_filter"')
+    return any(end in text for end in ends) or (
+        b'"finish_reason":"' in text.replace(b'"finish_reason":""', b"")
+    )
+
+
+STREAMED = [
+    habit
     for habit in (*ANSWERS, *CALLS)
     if habit.streamed and habit.streamed.content_type == "text/event-stream"
-    for pieces in range(len(habit.streamed.pieces))
-    if not any(
-        words in b"".join(habit.streamed.pieces[:pieces])
-        for words in (b"[DONE]", b'"stop"', b'"length"', b'"tool_calls"}', b'"content_filter"')
-    )
-    and b'"finish_reason":"'
-    not in b"".join(habit.streamed.pieces[:pieces]).replace(b'"finish_reason":""', b"")
 ]
 
 
-@pytest.mark.parametrize(("habit", "pieces"), CUTS)
-@pytest.mark.parametrize("end", ["close", "reset"])
-async def test_no_cut_answer_looks_whole(
-    session: aiohttp.ClientSession, habit: Habit, pieces: int, end: Any
-) -> None:
-    assert habit.streamed
-    cut = replace(habit.streamed, pieces=habit.streamed.pieces[:pieces], end=end)
-    async with upstream_server(always(cut)) as there:
-        with pytest.raises(ModelError) as caught:
-            await read(model(session, there.url), habit.request, streamed=True)
-    assert caught.value.code in {"model_cut", "model_unreachable"}
+@pytest.mark.parametrize("habit", STREAMED, ids=lambda habit: habit.name)
+async def test_no_cut_answer_looks_whole(session: aiohttp.ClientSession, habit: Habit) -> None:
+    for cut in cuts(habit):
+        async with upstream_server(always(cut)) as there:
+            with pytest.raises(ModelError) as caught:
+                await read(model(session, there.url), habit.request, streamed=True)
+        assert caught.value.code in {"model_cut", "model_unreachable"}, cut
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("habit", [pytest.param(r, id=r.name) for r in REFUSALS])
+@pytest.mark.parametrize("habit", REFUSALS, ids=lambda habit: habit.name)
 async def test_what_is_refused_is_left_out_and_that_is_remembered(
-    session: aiohttp.ClientSession, habit: Refusal, streamed: bool
+    session: aiohttp.ClientSession, habit: Refusal
 ) -> None:
     def respond(body: Any) -> Answer:
         if habit.refuses(body):
@@ -176,18 +180,20 @@ async def test_what_is_refused_is_left_out_and_that_is_remembered(
         return hello(body)
 
     async with upstream_server(respond) as there:
-        asked = model(session, there.url, **habit.settings)
-        first = await read(asked, habit.request, streamed=streamed)
-        tries = len(there.requests)
-        again = await read(asked, habit.request, streamed=streamed)
-        assert first.text == again.text == "Hello."
-        assert not habit.refuses(there.requests[tries - 1])
-        is_of_one_request = "too many" in habit.name or "a schema" in habit.name
-        assert len(there.requests) == tries + (2 if is_of_one_request and tries > 1 else 1)
-        if habit in SYSTEM_ROLE:
-            assert there.requests[-1]["messages"] == [
-                {"role": "user", "content": "Be brief.\n\nHello"}
-            ]
+        for streamed in (False, True):
+            asked = model(session, there.url, **habit.settings)
+            there.requests.clear()
+            first = await read(asked, habit.request, streamed=streamed)
+            tries = len(there.requests)
+            again = await read(asked, habit.request, streamed=streamed)
+            assert first.text == again.text == "Hello."
+            assert not habit.refuses(there.requests[tries - 1])
+            is_of_one_request = "too many" in habit.name or "a schema" in habit.name
+            assert len(there.requests) == tries + (2 if is_of_one_request and tries > 1 else 1)
+            if habit in SYSTEM_ROLE:
+                assert there.requests[-1]["messages"] == [
+                    {"role": "user", "content": "Be brief.\n\nHello"}
+                ]
 
 
 # Whole replies are streamed inside: what that shows, what it loses, and what is left early.

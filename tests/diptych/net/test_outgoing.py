@@ -38,43 +38,36 @@ ALWAYS_REFUSED = [
     "0.0.0.0",
     "224.0.0.1",
 ]
-PRIVATE = [
-    "10.0.0.1",
-    "100.64.0.1",
-    "fd12::1",
-    "::ffff:10.0.0.1",
-    "64:ff9b::a00:1",
-    "::10.0.0.1",
-]
+PRIVATE = ["10.0.0.1", "100.64.0.1", "fd12::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "::10.0.0.1"]
 LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1"]
 
 
-@pytest.mark.parametrize("address", ALWAYS_REFUSED)
-def test_some_addresses_are_refused_even_if_they_are_named(address: str) -> None:
-    url = f"http://[{address}]/" if ":" in address else f"http://{address}/"
-    for is_in_pod in (True, False):
-        policy = OutgoingPolicy([url, "http://tools"], is_in_pod=is_in_pod)
-        assert policy.refusal(address, address)
-        assert policy.refusal("tools", address)
+def test_some_addresses_are_refused_even_if_they_are_named() -> None:
+    for address in ALWAYS_REFUSED:
+        url = f"http://[{address}]/" if ":" in address else f"http://{address}/"
+        for is_in_pod in (True, False):
+            policy = OutgoingPolicy([url, "http://tools"], is_in_pod=is_in_pod)
+            assert policy.refusal(address, address)
+            assert policy.refusal("tools", address)
 
 
-@pytest.mark.parametrize("address", PRIVATE)
-def test_a_private_address_is_for_what_the_manifest_names(address: str) -> None:
-    policy = OutgoingPolicy(["http://Tools:8000/mcp"], is_in_pod=True)
-    assert policy.refusal("tools", address) is None
-    assert policy.refusal("other", address)
-    policy.allow("http://other/")
-    assert policy.refusal("other", address) is None
+def test_a_private_address_is_for_what_the_manifest_names() -> None:
+    for address in PRIVATE:
+        policy = OutgoingPolicy(["http://Tools:8000/mcp"], is_in_pod=True)
+        assert policy.refusal("tools", address) is None
+        assert policy.refusal("other", address)
+        policy.allow("http://other/")
+        assert policy.refusal("other", address) is None
 
 
-@pytest.mark.parametrize("address", LOOPBACK)
-def test_in_a_pod_only_a_url_that_says_so_leads_to_loopback(address: str) -> None:
-    pod = OutgoingPolicy(["http://localhost:3000", "http://tools"], is_in_pod=True)
-    assert pod.refusal("localhost", address) is None
-    assert pod.refusal("tools", address)
-    laptop = OutgoingPolicy(["http://tools"], is_in_pod=False)
-    assert laptop.refusal("tools", address) is None
-    assert laptop.refusal("other", address)
+def test_in_a_pod_only_a_url_that_says_so_leads_to_loopback() -> None:
+    for address in LOOPBACK:
+        pod = OutgoingPolicy(["http://localhost:3000", "http://tools"], is_in_pod=True)
+        assert pod.refusal("localhost", address) is None
+        assert pod.refusal("tools", address)
+        laptop = OutgoingPolicy(["http://tools"], is_in_pod=False)
+        assert laptop.refusal("tools", address) is None
+        assert laptop.refusal("other", address)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What an examination asks, of servers that are really there."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +21,14 @@ from diptych.serve.examination import AgentFindings, Examiner, PeerFindings
 
 def hello(body: Mapping[str, Any]) -> Answer:
     return said("ok") if body["stream"] else whole({"content": "ok"})
+
+
+def echo(text: str) -> str:
+    return text
+
+
+def planet(name: str) -> str:
+    return name
 
 
 async def examined(*configs: AgentConfig) -> tuple[list[AgentFindings], Examiner]:
@@ -46,9 +53,8 @@ async def test_cards_are_read_of_all_but_the_agents_of_the_same_files() -> None:
 
 
 async def test_tool_servers_give_their_tools_or_why_not() -> None:
-    command = (sys.executable, "-m", "diptych", "demo-tools")
     servers = (
-        ToolServerConfig("demo", command=command, allow=("echo", "pay*")),
+        ToolServerConfig("demo", functions=(echo, planet), allow=("echo", "pay*")),
         ToolServerConfig("gone", url="http://127.0.0.1:9/mcp"),
     )
     (found,), _ = await examined(AgentConfig("a", mock_responses="[]", tools=servers))
@@ -103,10 +109,9 @@ async def test_an_endpoint_is_asked_with_the_tools_that_the_agent_has() -> None:
             return refusal(error("Invalid schema for function 'echo'.", param=place))
         return hello(body)
 
-    command = (sys.executable, "-m", "diptych", "demo-tools")
     async with upstream_server(picky) as there:
         model = ModelConfig("m", there.url)
-        server = ToolServerConfig("demo", command=command, allow=("echo", "planet"))
+        server = ToolServerConfig("demo", functions=(echo, planet))
         (with_tools, without), _ = await examined(
             AgentConfig("a", model=model, tools=(server,)), AgentConfig("b", model=model)
         )

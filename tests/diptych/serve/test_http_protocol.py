@@ -348,18 +348,18 @@ HOSTS = {
 }
 
 
-@pytest.mark.parametrize("method", [b"GET", b"POST", b"CONNECT"])
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
-async def test_a_request_that_does_not_name_one_host_is_refused(host: bytes, method: bytes) -> None:
+async def test_a_request_that_does_not_name_one_host_is_refused(host: bytes) -> None:
     async with served() as here:
-        line = await here.connect()
-        assert await line.ask(GET) == 200
-        target = b"b:80" if method == b"CONNECT" else b"/y"
-        end = b"Content-Length: %d\r\n\r\n" % len(INNER) + INNER
-        assert await line.ask(method + b" " + target + b" HTTP/1.1\r\n" + host + end) == 400
-        assert b"invalid_host" in line.body
-        assert await line.is_closed()
-        assert here.app.asked == ["/x"]
+        for method, target in ((b"GET", b"/y"), (b"POST", b"/y"), (b"CONNECT", b"b:80")):
+            here.app.asked.clear()
+            line = await here.connect()
+            assert await line.ask(GET) == 200
+            end = b"Content-Length: %d\r\n\r\n" % len(INNER) + INNER
+            assert await line.ask(method + b" " + target + b" HTTP/1.1\r\n" + host + end) == 400
+            assert b"invalid_host" in line.body
+            assert await line.is_closed()
+            assert here.app.asked == ["/x"]
 
 
 @pytest.mark.parametrize(
@@ -409,18 +409,19 @@ UPGRADES = {
 
 
 @pytest.mark.parametrize(("request_", "asked"), UPGRADES.values(), ids=UPGRADES)
-@pytest.mark.parametrize("piece", [2**20, 1, 97, POST.index(b"\r\n\r\n") + 4])
 async def test_an_upgrade_is_read_as_if_it_were_not_asked_for(
-    request_: bytes, asked: list[str], piece: int
+    request_: bytes, asked: list[str]
 ) -> None:
     async with served() as here:
-        line = await here.connect()
-        for start in range(0, len(request_), piece):
-            line.writer.write(request_[start : start + piece])
-            await asyncio.sleep(0.001)
-        assert [await line.status() for _ in asked] == [200] * len(asked)
-        assert await line.ask(GET.replace(b"/x", b"/last")) == 200
-        assert here.app.asked == [*asked, "/last"]
+        for piece in (2**20, 1, POST.index(b"\r\n\r\n") + 4):
+            here.app.asked.clear()
+            line = await here.connect()
+            for start in range(0, len(request_), piece):
+                line.writer.write(request_[start : start + piece])
+                await asyncio.sleep(0)
+            assert [await line.status() for _ in asked] == [200] * len(asked)
+            assert await line.ask(GET.replace(b"/x", b"/last")) == 200
+            assert here.app.asked == [*asked, "/last"]
 
 
 @pytest.mark.parametrize("pause", [0, 0.1])

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 from mcp import Client, MCPError
-from support.command_line import PATIENCE, diptych
+from support.command_line import PATIENCE
 
-from diptych.cli.commands.mcp_server import of_file
+from diptych.cli.commands.mcp_server import mcp_server, of_file
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import McpTools
@@ -24,7 +24,7 @@ from diptych.mcp.functions import function_server
 SERVERS = Path(__file__).parent / "servers"
 OF_FILE = ("--python", str(SERVERS / "calc.py"))
 OF_COMMAND = ("--", sys.executable, str(SERVERS / "stdio_calc.py"))
-ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+ERAS = ("legacy", "2026-07-28")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,61 +75,62 @@ async def served(folder: Path, *words: str) -> AsyncIterator[Served]:
         await process.wait()
 
 
-@ERAS
 @pytest.mark.parametrize("source", [OF_FILE, OF_COMMAND], ids=["file", "command"])
 async def test_tools_are_listed_called_and_cancelled(
-    source: tuple[str, ...], era: str, tmp_path: Path
+    source: tuple[str, ...], tmp_path: Path
 ) -> None:
     async with served(tmp_path, *source) as there:
         ready = await there.until_ready()
-        async with Client(there.url, mode=era) as client:
-            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-            added = await client.call_tool("add", {"a": 1, "b": 2})
-            failed = await client.call_tool("fail", {})
-            call = asyncio.create_task(client.call_tool("wait", {"seconds": 60}))
-            await there.until_logged("waiting")
-            call.cancel()
-            await there.until_logged("cancelled")
-    assert {"add", "fail", "wait"} <= set(listed)
-    assert listed["add"].description == "Add two numbers."
-    assert listed["add"].annotations
-    assert listed["add"].annotations.read_only_hint
-    assert added.structured_content == {"result": 3}
-    assert failed.is_error
-    assert "no such planet" in failed.content[0].text
-    is_command = source is OF_COMMAND
-    about = {"name": "stdio-calc", "version": "1.2"} if is_command else {"name": "tools"}
-    assert about.items() <= ready["serverInfo"].items()
+        for era in ERAS:
+            async with Client(there.url, mode=era) as client:
+                listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+                added = await client.call_tool("add", {"a": 1, "b": 2})
+                failed = await client.call_tool("fail", {})
+                call = asyncio.create_task(client.call_tool("wait", {"seconds": 60}))
+                await there.until_logged("waiting")
+                call.cancel()
+                await there.until_logged("cancelled")
+                there.log.unlink()
+            assert {"add", "fail", "wait"} <= set(listed)
+            assert listed["add"].description == "Add two numbers."
+            assert listed["add"].annotations
+            assert listed["add"].annotations.read_only_hint
+            assert added.structured_content == {"result": 3}
+            assert failed.is_error
+            assert "no such planet" in failed.content[0].text
+        is_command = source is OF_COMMAND
+        about = {"name": "stdio-calc", "version": "1.2"} if is_command else {"name": "tools"}
+        assert about.items() <= ready["serverInfo"].items()
+        if is_command:
+            await check_digests(there, ready)
+            for era in ERAS:
+                await check_progress_and_protocol_errors(there, era)
 
 
-async def test_ready_has_the_digests_that_an_agent_pins(tmp_path: Path) -> None:
-    async with served(tmp_path, *OF_COMMAND) as there:
-        ready = await there.until_ready()
-        async with McpTools([ToolServerConfig("calc", url=there.url)]) as tools:
-            await tools.wait_for_first_attempt(PATIENCE)
-            pinned = tools.digests()["calc"]
+async def check_digests(there: Served, ready: dict[str, Any]) -> None:
+    """An agent pins the digests that `/ready` has."""
+    async with McpTools([ToolServerConfig("calc", url=there.url)]) as tools:
+        await tools.wait_for_first_attempt(PATIENCE)
+        pinned = tools.digests()["calc"]
     assert {tool["name"]: tool["digest"] for tool in ready["tools"]} == pinned
     assert len(pinned) == 6
 
 
-@ERAS
-async def test_progress_and_protocol_errors_pass_through(era: str, tmp_path: Path) -> None:
+async def check_progress_and_protocol_errors(there: Served, era: str) -> None:
     seen = []
 
     async def on_progress(*report: Any) -> None:
         seen.append(report)
 
-    async with served(tmp_path, *OF_COMMAND) as there:
-        await there.until_ready()
-        async with Client(there.url, mode=era) as client:
-            await client.call_tool("count", {}, progress_callback=on_progress)
-            with pytest.raises(MCPError, match="not today") as caught:
-                await client.call_tool("refuse", {})
+    async with Client(there.url, mode=era) as client:
+        await client.call_tool("count", {}, progress_callback=on_progress)
+        with pytest.raises(MCPError, match="not today") as caught:
+            await client.call_tool("refuse", {})
     assert seen == [(1, 2, "half"), (2, 2, None)]
     assert caught.value.code == -32042
 
 
-async def test_a_command_that_dies_is_started_again_and_its_calls_have_errors(
+async def test_a_command_that_dies_is_started_again_and_at_a_signal_no_child_stays(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path, *OF_COMMAND) as there:
@@ -142,17 +143,12 @@ async def test_a_command_that_dies_is_started_again_and_its_calls_have_errors(
             with pytest.raises(MCPError, match="outcome: unknown"):
                 await waiting
             assert not (await client.call_tool("add", {"a": 1, "b": 2})).is_error
-        starts = [line for line in there.log.read_text().splitlines() if "started" in line]
-    assert len(starts) == 2
-
-
-async def test_at_a_signal_the_call_under_way_ends_and_no_child_stays(tmp_path: Path) -> None:
-    async with served(tmp_path, *OF_COMMAND) as there:
-        await there.until_ready()
+        [_, started] = [line for line in there.log.read_text().splitlines() if "started" in line]
+        there.log.unlink()
         async with Client(there.url, mode="legacy") as client:  # its stream stays open
             await client.list_tools()  # else the client asks for them after the call
             call = asyncio.create_task(client.call_tool("wait", {"seconds": 1}))
-            [started, _] = await there.until_logged("waiting")
+            await there.until_logged("waiting")
             there.process.terminate()
             assert not (await call).is_error
             assert await asyncio.wait_for(there.process.wait(), PATIENCE) == 0
@@ -218,17 +214,9 @@ def test_a_missing_package_is_named_before_the_file_is_run(tmp_path: Path) -> No
         of_file(tmp_path / "not-there.py", ("pydantic", "no-such-package"))
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ((), "give --python FILE, or a command after --"),
-        (("--python", "a.py", "--", "b"), "give --python FILE, or a command after --"),
-        (("--path", "/ready", "--", "b"), "--path /ready: must begin with /"),
-    ],
-)
-async def test_a_command_line_that_says_nothing_to_serve_is_refused(
-    words: tuple[str, ...], problem: str
-) -> None:
-    code, _, err = await diptych("mcp-server", *words)
-    assert code == 2
-    assert problem in err
+async def test_a_command_line_that_says_nothing_to_serve_is_refused() -> None:
+    for given in ({}, {"python": Path("a.py"), "command": ["b"]}):
+        with pytest.raises(ConfigError, match="give --python FILE, or a command after --"):
+            await mcp_server(**given)
+    with pytest.raises(ConfigError, match="--path /ready: must begin with /"):
+        await mcp_server(["b"], path="/ready")

@@ -40,12 +40,6 @@ async def wait(seconds: float) -> str:
     return "done"
 
 
-@server.tool()
-def variable(name: str) -> str:
-    """Read a variable of the environment."""
-    return os.environ.get(name, "not set")
-
-
 class Answer(BaseModel):
     answer: str
 
