@@ -99,7 +99,7 @@ async def test_an_idle_process_ends_at_once_though_connections_are_open(
     async with process("{}", "x") as (serving, url), httpx.AsyncClient(base_url=url) as http:
         assert (await http.get("/ready")).status_code == 200
         serving.send_signal(number)
-        assert await asyncio.wait_for(serving.wait(), 2) == 0
+        assert await asyncio.wait_for(serving.wait(), 4) == 0
         assert serving.stderr
         assert b"Traceback" not in await serving.stderr.read()
 
