@@ -16,8 +16,8 @@ from support.trees import delegates_to, recorded, said
 
 from diptych.a2a import delegation
 from diptych.core.budget import Budget
-from diptych.core.decisions import MAX_OPEN
 from diptych.core.run_settings import RunSettings
+from diptych.core.waiting import MAX_OPEN
 from diptych.manifest.settings import PeerConfig
 
 pytestmark = pytest.mark.long
