@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 import pytest_asyncio
+from xdist.scheduler import LoadScopeScheduling
 
 from diptych.net.redaction import SECRETS
 
@@ -30,6 +31,29 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+ASK_AN_API = (
+    "tests/admission/",
+    "tests/diptych_operator/test_crd_versions.py",
+    "tests/diptych_operator/test_kinds_api.py",
+    "tests/diptych_operator/test_real_api.py",
+)
+
+
+class OneApi(LoadScopeScheduling):
+    """Gives each process its next test when it is free; one process asks the real API server.
+
+    A server takes seconds of both cores to start. Marks of `xdist_group` are lost with pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "api" if nodeid.startswith(ASK_AN_API) else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return OneApi(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

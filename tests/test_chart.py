@@ -37,8 +37,6 @@ from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
 
-pytestmark = pytest.mark.no_cover
-
 CRDS = sorted(file.name for file in (ROOT / "crds").glob("*.yaml"))
 
 ALL = (

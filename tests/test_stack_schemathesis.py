@@ -20,7 +20,7 @@ from diptych.manifest.loader import LocalOptions, load_agents
 from diptych.models.connection import open_http_session
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
 
-pytestmark = [pytest.mark.long, pytest.mark.no_cover]
+pytestmark = pytest.mark.long
 
 CHECKS = (
     "not_a_server_error",

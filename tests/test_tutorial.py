@@ -164,7 +164,6 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.no_cover
 def test_the_tutorial_works_as_typed(reader: Reader):
     blocks = list(BLOCK.finditer(PAGE.read_text()))
     assert len(blocks) > 15

@@ -173,7 +173,7 @@ def _find(mutant: dict[str, str]) -> tuple[Path, ast.stmt] | None:
 
 def _tests(file: Path, line: int, data: CoverageData) -> list[str]:
     contexts = data.contexts_by_lineno(str(file)).get(line, [])
-    tests = {context.partition("|")[0].removesuffix("@kube") for context in contexts if context}
+    tests = {context.partition("|")[0] for context in contexts if context}
     stack_last = sorted(tests, key=lambda test: ("test_stack" in test, "chaos" in test, test))
     sizes = accumulate(len(test) + 1 for test in stack_last)
     bounded = [test for test, size in zip(stack_last, sizes, strict=True) if size < MOST_CHARACTERS]

@@ -11,7 +11,6 @@ from support.secret_places import manifest_places, pod_places, with_secret
 
 from diptych_operator.resources.kinds import AGENT
 
-pytestmark = pytest.mark.xdist_group("kube")
 CRDS = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in (ROOT / "crds").glob("*.yaml")]
 
 REF = {"secretKeyRef": {"name": "hidden", "key": "k"}}

@@ -28,7 +28,6 @@ from diptych_operator.resources.kinds import (
     SERVICE_ACCOUNT,
 )
 
-pytestmark = pytest.mark.xdist_group("kube")
 NUMBERS = itertools.count()
 OWNED = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, POD_DISRUPTION_BUDGET, DEPLOYMENT)
 REDIS = {"redis": {"serviceRef": {"name": "redis"}}}

@@ -10,7 +10,6 @@ from support.real_api import ErrorResponse, RealApi
 from diptych_operator.desired.deployment import pod_template
 from diptych_operator.resources.kinds import AGENT, NAMESPACE, POD, SERVICE_ACCOUNT
 
-pytestmark = pytest.mark.xdist_group("kube")
 SAFE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 SIDE = {"name": "side", "image": "i", "securityContext": SAFE}
 

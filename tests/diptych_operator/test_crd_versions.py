@@ -20,7 +20,7 @@ from diptych_operator.controller.metrics import Metrics
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, NAMESPACE
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("kube")]
+pytestmark = pytest.mark.long
 
 AGENT2 = replace(AGENT, version="v1alpha2")
 CRD = yaml.safe_load((ROOT / "crds" / "diptych.dev_agents.yaml").read_text(encoding="utf-8"))

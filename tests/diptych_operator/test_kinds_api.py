@@ -11,7 +11,6 @@ from support.real_api import ErrorResponse
 
 from diptych_operator.resources.kinds import AGENT
 
-pytestmark = pytest.mark.xdist_group("kube")
 FULL = Path(__file__).parents[1] / "diptych" / "manifest" / "full_kinds.yaml"
 POOLED = {"model": MODEL, "hosting": {"pool": "default"}}
 HOUSE = {"apiRef": {"name": "house"}}

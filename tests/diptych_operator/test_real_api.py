@@ -28,7 +28,6 @@ from diptych_operator.resources.kinds import (
     ObjectKey,
 )
 
-pytestmark = pytest.mark.xdist_group("kube")
 WEBHOOKS = Kind(
     "admissionregistration.k8s.io",
     "v1",

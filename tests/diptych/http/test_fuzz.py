@@ -4,12 +4,9 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.face import NAME, error_of, face
-
-pytestmark = pytest.mark.no_cover
 
 ROUTES = [
     "/v1/chat/completions",

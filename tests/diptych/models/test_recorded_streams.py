@@ -17,8 +17,6 @@ from diptych.models.reply_reader import ReplyReader
 from diptych.net.received import Received
 from diptych.ports import Delta
 
-pytestmark = pytest.mark.no_cover
-
 RECORDED = Path(__file__).parents[2] / "recorded" / "model" / "streams"
 CALLS = (
     {"index": 0, "id": "c1", "type": "function", "function": {"name": "add", "arguments": ""}},

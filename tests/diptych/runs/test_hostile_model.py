@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.doubles import ListeningModel, catalog, house, types
@@ -28,8 +27,6 @@ from diptych.core.run_settings import RunSettings
 from diptych.ports import Delta, Model, Notice, Reply
 from diptych.runs.answers import whole_answer
 from diptych.runs.definition import AgentDefinition
-
-pytestmark = pytest.mark.no_cover
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "model" / "replies.jsonl"
 TEXTS = [text for line in RECORDED.read_text().splitlines() if (text := json.loads(line)["text"])]

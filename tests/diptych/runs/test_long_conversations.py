@@ -16,8 +16,6 @@ from diptych.core.messages import Message
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 
-pytestmark = pytest.mark.no_cover
-
 
 def records(told):
     return [item for item in told if isinstance(item, Record)]

@@ -36,8 +36,6 @@ from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 from diptych.stores.sqlite import SqliteStore
 
-pytestmark = pytest.mark.no_cover
-
 ONCE_FAILED = [0, 1415, 5197]
 ONCE_TOO_LONG = [76, 264]  # in windows of 1,500 tokens
 SEEDS = 200

@@ -33,8 +33,6 @@ from diptych.core.events import CallJudged
 from diptych.runs import inputs
 from diptych.runs.service import RunService
 
-pytestmark = pytest.mark.no_cover
-
 SEEDS = 130  # the rarest of the promises broken below is found at seed 63
 ONCE_FAILED = [27, 41, 69, 84, 119, 131]
 ONCE_LOST = [65, 99, 226, 864, 1427, 1991, 2257, 3042, 4482]

@@ -84,7 +84,6 @@ class Killed(BaseException):
     """What happens to an operator that is killed."""
 
 
-@pytest.mark.no_cover  # some hundred reconciles
 @pytest.mark.timeout(300)  # ten seconds of computing, with what other work leaves of the machine
 async def test_k2_being_killed_at_any_write_leaves_the_same_in_the_end():
     """A death after a write is one before the next: the operator that follows knows of neither."""

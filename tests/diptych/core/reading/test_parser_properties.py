@@ -21,8 +21,6 @@ from diptych.core.reading import (
     strip_lead,
 )
 
-pytestmark = pytest.mark.no_cover
-
 OFFERS = Catalog((Tool("s", "echo", "", {"type": "object"}),), (Peer("writer", ""),))
 CALL = '{"tool": "echo", "arguments": {"a": "}{ \\"[ ```"}}'
 
