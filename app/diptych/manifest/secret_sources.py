@@ -163,10 +163,10 @@ class _ReloadedFile(Generic[T]):
 
 
 class CurrentFile(Generic[T]):
-    """What `parse` makes of a file's text, as the file is now.
+    """A file's parsed value, parsed again when the file changes.
 
-    A text that cannot be used later leaves the former value in force, and `problem` says why: its
-    errors, behind `what`. `start` is the first value. Raises `ConfigError` at the start.
+    If a new text is invalid, the former value stays in force, and `problem` has the errors,
+    prefixed by `what`. `start` is the first value. The constructor raises `ConfigError`.
     """
 
     def __init__(self, path: Path, parse: Callable[[str], T], what: str = "") -> None:

@@ -46,7 +46,7 @@ class ToolReferences(References):
         )
 
     def _own_source(self, path: FieldPath, tool: ToolServerSpec) -> dict[str, Any]:
-        """Return how a server of the Agent's own is reached: fields of a `ToolServerConfig`."""
+        """Return the `ToolServerConfig` fields that say how to reach an Agent's own server."""
         ref = tool.service_ref
         plain = {
             variable.name: variable.value for variable in tool.env if variable.value is not None
@@ -60,7 +60,7 @@ class ToolReferences(References):
     def _shared_source(
         self, path: FieldPath, ref: ToolServerRef
     ) -> tuple[dict[str, Any], ServerTools | None]:
-        """Return how a server is reached that others share, and what it says of its tools."""
+        """Return those fields for a shared MCPServer, and its rules about tools."""
         namespace = ref.namespace or self.namespace
         found = None if ref.is_foreign else self.targets.shared.servers.get((namespace, ref.name))
         if found:

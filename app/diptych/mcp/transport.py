@@ -368,7 +368,7 @@ async def _read_body(
 ) -> bytes:
     """Read a whole body, here rather than in the SDK, to see failures. Raises `TooMuchReceived`.
 
-    Its call may end meanwhile, and the call's count with it: then it is released here.
+    If its call ends meanwhile, this body's share of memory is released here.
     """
     is_answer = ANSWERED_BY_STREAM not in request.extensions
     counted = (outcome.received if is_answer else None) or Received()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Store: TypeAlias = RedisStore | SqliteStore
 
 
-LOCAL_PERSON = "local"  # of whom tokens are at an agent on loopback
+LOCAL_PERSON = "local"  # owns the tokens of an agent on loopback
 
 
 class SystemClock:
@@ -172,8 +172,8 @@ def sign_ins(
 ) -> "SignIns | None":
     """Return what gets the OAuth tokens of an agent's tool servers; None if it needs none.
 
-    They are in the store, encrypted, if there are keys for that; else in this process only. `url`
-    is where the process serves the agent. On loopback it asks nobody who it is.
+    Tokens are stored encrypted if there are keys, and otherwise kept in this process. `url` is the
+    agent's address. `on_loopback` counts all callers as one person.
     """
     if not any(server.auth for server in config.tools):
         return None

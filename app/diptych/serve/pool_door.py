@@ -47,7 +47,7 @@ class PoolEntry:
 
 
 class PoolDoor:
-    """ASGI application: the pool's own paths, and all else to one of its agents (`team`)."""
+    """ASGI application: the pool's own paths; `team` handles all others."""
 
     def __init__(
         self,

@@ -152,7 +152,7 @@ async def _serve(
         yield agents, server
 
 
-async def serve_until_signal(  # noqa: PLR0913 - all that a process is told
+async def serve_until_signal(  # noqa: PLR0913 - the options of a process
     configs: Sequence[AgentConfig],
     sockets: Sockets,
     on_ready: Callable[[Sequence[HostedAgent]], Coroutine[Any, Any, None]],
