@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+import redis
 from support.redis_server import redis_server
 from support.redis_stores import end, first, record, soon, stores
 from support.tcp_proxy import tcp_proxy
@@ -12,6 +13,7 @@ from support.tcp_proxy import tcp_proxy
 from diptych.core.errors import LeaseLost, RunLost, StoreError, StoreFull
 from diptych.core.messages import Message
 from diptych.ports import Gap
+from diptych.stores.redis.settings import read_url
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -255,3 +257,19 @@ async def test_no_cancellation_is_lost():
                     task.cancel()
                 _, left = await asyncio.wait(asking, timeout=2)
                 assert not left
+
+
+async def test_a_command_whose_connection_breaks_is_not_sent_again():
+    """It may have been executed; the store finds out."""
+    received: list[bytes] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read(1_000))
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with read_url(f"redis://127.0.0.1:{port}").client() as client:
+            with pytest.raises(redis.ConnectionError):
+                await client.incr("n")
+    assert len(received) == 1
